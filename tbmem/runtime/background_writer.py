@@ -167,8 +167,7 @@ class BackgroundWriter:
         self._rows: defaultdict[str, RowBuilder] = defaultdict(partial(RowBuilder, row_steps, time.time()))
         self._samples = 0
         self._hurry = threading.Event()
-        self._stopping = False
-        self._is_writing = False
+        self._stopping = self._is_writing = False
         self._thread = threading.Thread(target=self._work, name="tbmem", daemon=True)
         self._pid = Process.number
 
@@ -189,15 +188,12 @@ class BackgroundWriter:
         """Write the queue now."""
         self._hurry.set()
 
-    def flush(self, seconds: float) -> bool:
-        """Wait at most ``seconds`` until the queue is written; returns whether it was."""
+    def flush(self, seconds: float) -> None:
+        """Wait at most ``seconds`` until the queue is written."""
         ends = time.monotonic() + seconds
-        while self._thread.is_alive() and time.monotonic() < ends:
-            if not self._queue and not self._is_writing:
-                return True
+        while self._thread.is_alive() and time.monotonic() < ends and (self._queue or self._is_writing):
             self._hurry.set()
             time.sleep(0.002)
-        return False
 
     def stop(self) -> None:
         """Write the queue and end the thread; waits ten seconds at most."""

@@ -56,7 +56,7 @@ class MemoryCallback(Lifecycle):
         self.config: Config = load_config(config, overrides, **sections)
         self.profiler: MemoryProfiler | None = None
         self.summary: RunSummary | None = None
-        """Set at the end of the run; ``None`` until then, and if nothing was monitored."""
+        """Set at the end of a run that was monitored."""
         self.folder: Path | None = None
         self._console = console
         self._rank = Rank()
@@ -175,24 +175,19 @@ class MemoryCallback(Lifecycle):
         self.folder = folder.path
         if folder.note and shows:
             get_logger().warning("%s", folder.note)
+        guard, snapshot = self._guard, config.snapshot
         profiler = MemoryProfiler(
-            config.profiling,
-            folder,
-            snapshot=config.snapshot,
-            guard=self._guard,
-            on_window=lambda window: monitor.log(window),
-            console=shows,
+            config.profiling, folder, snapshot=snapshot, guard=guard, on_window=lambda w: monitor.log(w), console=shows
         )
-        flight = FlightRecorder(
-            folder, config.oom, config.snapshot, self._guard, console=shows, wrote=profiler.ledger.snapshots.append
-        )
+        wrote = profiler.ledger.snapshots.append
+        flight = FlightRecorder(folder, config.oom, snapshot, guard, console=shows, wrote=wrote)
         monitor = MemoryMonitor(
             config.monitor,
             config.patterns,
             folder,
             rank=self._rank,
             console=shows,
-            guard=self._guard,
+            guard=guard,
             about={"tbmem": __version__, "run": folder.path.name, "config": asdict(config)},
             evidence=config.evidence,
             is_free=profiler.is_off_for,
@@ -243,9 +238,8 @@ class MemoryCallback(Lifecycle):
 
     def _warn_of_misuse(self, call: str) -> None:
         """Log once that a method was called at the wrong time; this must not end the training loop."""
-        inert = self._pid == Process.number and self.profiler is None
-        forked = self._pid not in (None, Process.number)
-        if inert or forked or self._has_warned:
+        is_inert = self._pid == Process.number and self.profiler is None
+        if is_inert or self._has_warned or self._pid not in (None, Process.number):
             return
         self._has_warned = True
         get_logger().warning(

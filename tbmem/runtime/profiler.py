@@ -154,7 +154,7 @@ class MemoryProfiler(Lifecycle):
             self._warn_once("profiler: steps end inside of a backward pass, where no window can begin or end")
             return False
         busy = self._guard.run(PART, self._between_steps)
-        if not self._guard.is_on(PART):
+        if PART in self._guard.failed:
             self._abandon()
         return bool(busy)
 
@@ -185,13 +185,11 @@ class MemoryProfiler(Lifecycle):
 
     def snapshot(self, name: str) -> Path | None:
         """Write a memory snapshot now; ``name`` is part of its file's name. ``None`` if the device supports none."""
-        if not self._is_running:
-            return None
-        return self._guard.run("snapshot", self._snapshots.write, name)
+        return self._guard.run("snapshot", self._snapshots.write, name) if self._is_running else None
 
     def short_run(self) -> Finding | None:
         """A finding if the run ended before the schedule; ``None`` if all windows are complete."""
-        if not self._guard.is_on(PART):
+        if PART in self._guard.failed:
             return None
         complete = sum(window.complete for window in self.ledger.windows)
         steps, traces = max(self._step - 1, 0), len(self.ledger.traces)
@@ -236,9 +234,7 @@ class MemoryProfiler(Lifecycle):
 
     def _enter_step(self) -> bool:
         point = schedule_at(self._step, self.config)
-        busy = False
-        if point.first and point.window:
-            busy = self._enter_state(point.state, point.window)
+        busy = point.first and point.window > 0 and self._enter_state(point.state, point.window)
         if self._window is not None and self._window.is_recording:
             self._window.begin_step(self._step + self._resumed_after)
         else:
@@ -268,7 +264,7 @@ class MemoryProfiler(Lifecycle):
         return True
 
     def _prepare_window(self, number: int) -> None:
-        if not self._guard.is_on(WRITING):
+        if WRITING in self._guard.failed:
             return
         if threading.current_thread() is not threading.main_thread():
             # torch.profiler crashes the interpreter if its thread ends while it is on
@@ -302,7 +298,7 @@ class MemoryProfiler(Lifecycle):
         if window.is_recording:
             self._guard.run(PART, window.forget_step)
         self._guard.run(PART, self._end_early, window)
-        if not self._guard.is_on(PART):
+        if PART in self._guard.failed:
             self._abandon()
 
     def _end_early(self, window: Window) -> None:
@@ -328,24 +324,14 @@ class MemoryProfiler(Lifecycle):
             self._guard.fail(WRITING, error)
             return
         self.ledger.add(result)
-        self._log(
-            "profiler · window %d written: %s (%s, %.1f s)",
-            result.number,
-            result.trace.name if result.trace is not None else "no trace",
-            format_bytes(result.bytes_written),
-            result.writing_seconds,
-        )
+        name = result.trace.name if result.trace is not None else "no trace"
+        size, seconds = format_bytes(result.bytes_written), result.writing_seconds
+        self._log("profiler · window %d written: %s (%s, %.1f s)", result.number, name, size, seconds)
         if not result.history_is_whole and result.snapshot is not None:
             self._snapshots.warn_of_overflow(result.snapshot.name)
-        self._on_window(
-            WindowRecord(
-                number=result.number,
-                first_step=result.steps[0],
-                last_step=result.steps[-1],
-                complete=complete,
-                files=tuple(path.name for path in result.files),
-            )
-        )
+        first, last, files = result.steps[0], result.steps[-1], tuple(path.name for path in result.files)
+        record = WindowRecord(number=result.number, first_step=first, last_step=last, complete=complete, files=files)
+        self._on_window(record)
 
     def _steps(self, count: int) -> str:
         """The next ``count`` steps in words, ``'steps 4-6'``."""
@@ -362,12 +348,11 @@ class MemoryProfiler(Lifecycle):
 
     def _close(self, error: BaseException | None) -> None:
         window = self._window
-        if window is None or not window.is_recording:
-            return
-        if error is None:
-            window.forget_step()
-        if window.result.steps:
-            self._finish_window(window, complete=False)
+        if window is not None and window.is_recording:
+            if error is None:
+                window.forget_step()
+            if window.result.steps:
+                self._finish_window(window, complete=False)
 
     def _abandon(self) -> None:
         self.is_done = True

@@ -54,11 +54,10 @@ def record(
     Raises:
         RunFolderError: The folder cannot be written.
     """
-    rank = find_rank()
+    rank, guard, addresses = find_rank(), Guard(), AddressRecorder()
     folder = open_run_folder(RunConfig(logdir=logdir, name=name), rank)
-    guard, recording = Guard(), Recording(folder.path)
+    recording = Recording(folder.path)
     history = MemoryHistory.of_this_process(max_entries)
-    addresses = AddressRecorder()
     addresses.watch(model, *([optimizer] if optimizer is not None else []))
     with console_handler():
         if folder.note and rank.rank == 0:

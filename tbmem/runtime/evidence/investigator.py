@@ -89,7 +89,7 @@ class Investigator:
 
     def step(self, step: int, detectors: Mapping[str, Detector], frame: FrameType | None) -> list[Finding]:
         """Process an evaluated step; returns the detectors' findings on new conclusions."""
-        if not self._guard.is_on(PART):
+        if PART in self._guard.failed:
             return []
         try:
             return self._step(step, detectors, frame)

@@ -22,6 +22,10 @@ from tbmem.sources.torch_state.storages import model_of
 FIRST, EACH = "first", "each"
 _MAX_OTHER_STEPS = 100
 """Steps of other optimizers after which the chosen one is considered unused."""
+_TWO_OPTIMIZERS = (
+    "two optimizers (%s, %s): steps are counted by the first; --step-on 2, --step-on each or a class's name chooses"
+    " otherwise"
+)
 _NO_OPTIMIZER = (
     "no optimizer of torch stepped in this process · a loop without one, or in a process that the script starts, calls"
     " MemoryCallback.step() itself; Keras has a callback, docs/keras.md"
@@ -111,11 +115,7 @@ class StepCounter:
         self._known.add(optimizer)
         self.seen.append(type(optimizer).__name__)
         if len(self.seen) == 2 and self._choice == FIRST:
-            get_logger().info(
-                "two optimizers (%s, %s): steps are counted by the first; --step-on 2, --step-on each or a class's"
-                " name chooses otherwise",
-                *self.seen,
-            )
+            get_logger().info(_TWO_OPTIMIZERS, *self.seen)
 
 
 class MonitoredProgram:

@@ -1,8 +1,8 @@
 """Observes requests that CUDA's allocator cannot serve, before the stack is unwound.
 
-torch's observer (``torch._C._cuda_attach_out_of_memory_observer``) cannot be detached, and an exception in it would
-replace the out-of-memory error. Therefore a process has one, which calls a listener and never raises. It also sees
-failures that are caught, as when cuDNN tries an algorithm. torch calls it without holding the allocator's lock.
+torch's observer cannot be detached, and an exception in it would replace the out-of-memory error. Therefore a process
+has one, which calls a listener and never raises. It also sees failures that are caught, as when cuDNN tries an
+algorithm. torch calls it without holding the allocator's lock.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from tbmem.runtime.process.lifecycle import Process
 
 
 class FailedRequest(NamedTuple):
-    """The allocator's report of a failed request, in bytes."""
+    """The allocator's report of a failed request, in bytes.
+
+    ``requested`` is rounded up to what it would have requested from the device; ``allowed`` is the device's memory, or
+    the part that this process may use.
+    """
 
     device: int
     requested: int
-    """Rounded up to the size that the allocator would have requested from the device."""
     allowed: int
-    """The device's memory, or the part that this process may use."""
     free: int
 
 

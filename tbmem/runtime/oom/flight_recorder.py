@@ -151,7 +151,7 @@ class FlightRecorder:
 
     def _device_failed(self, request: FailedRequest) -> None:
         """Report a failed CUDA request, in the requesting thread, before the stack is unwound."""
-        if self._is_busy or self._pid != Process.number or not self._guard.is_on(PART):
+        if self._is_busy or self._pid != Process.number or PART in self._guard.failed:
             return
         self._is_busy = True
         began = time.monotonic()

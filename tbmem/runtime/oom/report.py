@@ -32,12 +32,11 @@ def device_report(request: FailedRequest, situation: RunContext, snapshot: Mappi
     segments = (snapshot or {}).get("segments")
     timeline = timeline_of_snapshot({"segments": segments}) if segments else None
     if timeline is None or device not in [entry.name for entry in timeline.devices]:
-        shortage = _device_shortage(request, situation, None)
-        return _report(shortage, situation, holdings_of(found.live, device, found.lines), found)
+        return _report(_device_shortage(request, situation, None), situation, found)
     number = timeline.device_number(device)
     shortage = _device_shortage(request, situation, pieces_of(timeline, number))
     holdings = holdings_of_blocks(timeline, number, found.live, found.lines)
-    return _report(shortage, situation, holdings, found, () if len(timeline.stacks) else (_NO_STACKS,))
+    return _report(shortage, situation, found, holdings, () if len(timeline.stacks) else (_NO_STACKS,))
 
 
 def brief_device_report(request: FailedRequest, situation: RunContext) -> OomReport:
@@ -77,23 +76,15 @@ def error_report(error: BaseException, situation: RunContext) -> OomReport:
         known = _of_host(host_state())
     elif sample is not None:
         known = {"pieces": _pieces(sample), "process": sample.reserved, "device_total": sample.device_total}
-    shortage = OomEvent(
-        device=device,
-        step=situation.step,
-        requested=requested_bytes(error),
-        line=raising_line(error.__traceback__),
-        error=type(error).__name__,
-        **known,
-    )
-    found = live_memory(innermost_frame(error.__traceback__))
-    return _report(shortage, situation, holdings_of(found.live, device, found.lines), found)
+    known |= {"requested": requested_bytes(error), "line": raising_line(error.__traceback__)}
+    shortage = OomEvent(device=device, step=situation.step, error=type(error).__name__, **known)
+    return _report(shortage, situation, live_memory(innermost_frame(error.__traceback__)))
 
 
 def host_report(host: HostState, situation: RunContext) -> OomReport:
     """Report of the holders of the host's memory before it is exhausted."""
     shortage = OomEvent(device="cpu", step=situation.step, requested=None, **_of_host(host))
-    found = live_memory(None)
-    return _report(shortage, situation, holdings_of(found.live, "cpu", found.lines), found)
+    return _report(shortage, situation, live_memory(None))
 
 
 def _of_host(host: HostState) -> dict[str, Any]:
@@ -103,10 +94,12 @@ def _of_host(host: HostState) -> dict[str, Any]:
 def _report(
     shortage: OomEvent,
     situation: RunContext,
-    holdings: Sequence[OomHolder],
     found: LiveHolders,
+    holdings: Sequence[OomHolder] | None = None,
     notes: Sequence[str] = (),
 ) -> OomReport:
+    if holdings is None:
+        holdings = holdings_of(found.live, shortage.device, found.lines)
     return OomReport(
         shortage=shortage,
         reasons=reasons_of(shortage, situation.findings),

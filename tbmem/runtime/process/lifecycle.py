@@ -105,11 +105,6 @@ class Lifecycle:
         raise NotImplementedError
 
     def _begin(self) -> None:
-        """Mark as started in this process.
-
-        Raises:
-            UsageError: It was started before.
-        """
         if self._pid is not None:
             raise UsageError(f"this {type(self).__name__} was started before: make a new one for each run")
         self._pid = Process.number

@@ -10,13 +10,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 
 class OptimizerHook:
-    """Calls a listener at each step of any optimizer until ``remove()``.
+    """Calls a listener at each step of any optimizer, until ``remove()``; not while torch.compile traces a graph.
 
     torch raises into the training loop if a hook is removed while hooks run, which happens when the profiler's last
     window ends under ``tbmem run``. Therefore all listeners share one torch hook, removed with the last of them.
-
-    Args:
-        listener: Called with the optimizer, except while torch.compile traces a graph.
     """
 
     _hooks: tuple[OptimizerHook, ...] = ()

@@ -30,8 +30,8 @@ _HINT_OF_ANOMALY_MODE = (
     " question was changed in there or anywhere later. Good luck!"
 )
 _Saved = tuple[torch.Tensor, int | None, bool, str]
-"""Object that autograd stores in place of a tensor while the hooks are set: an alias, its version, whether it is the
-program's tensor itself, and operation and output of the tensor for torch's message about an in-place change."""
+"""Stored by autograd in place of a tensor: an alias, its version, whether it is the tensor itself, and operation and
+output of the tensor for torch's message about an in-place change."""
 
 
 class SavedTensorRecorder:
@@ -111,7 +111,6 @@ class SavedTensorRecorder:
         return alias, version, alias is tensor, origin
 
     def _saving_module(self, frame: FrameType | None) -> str:
-        """The innermost named module whose forward is running."""
         while frame is not None:
             if frame.f_code.co_name == "_call_impl":
                 name = self._module_names.get(id(frame.f_locals.get("self")))
@@ -121,10 +120,7 @@ class SavedTensorRecorder:
         return ""
 
     def _let_functorch_pass(self) -> None:
-        """Let torch.func disable our hooks, which it otherwise refuses while hooks are set.
-
-        The C++ function has a flag for this that torch.func does not pass (torch 2.13, ``torch/autograd/graph.py``).
-        """
+        """Let torch.func disable our hooks: the C++ function has a flag for it that torch.func does not pass."""
         original = self._disable = _autograd._saved_tensors_hooks_disable
 
         def disable(message: str, fail_if_non_empty: bool = True) -> None:

@@ -46,8 +46,7 @@ def schedule_at(step: int, config: ProfilingConfig) -> SchedulePoint:
     cycle, position = divmod(since, config.cycle)
     if config.repeat and cycle >= config.repeat:
         return SchedulePoint(ScheduleState.STOPPED, 0, False, False)
-    lengths = (config.wait, config.warmup, config.active)
-    for state, length in zip(_CYCLE, lengths, strict=True):
+    for state, length in zip(_CYCLE, (config.wait, config.warmup, config.active), strict=True):
         if position < length:
             return SchedulePoint(state, cycle + 1, position == 0, position == length - 1)
         position -= length
@@ -73,16 +72,14 @@ def short_run_finding(
         message = "the run ended before a training step was counted, so the profiler recorded nothing"
         advice = "call step() after each training step; tbmem run counts the steps of torch's optimizers"
     else:
-        keys = [f"profiling.{key}" for key in ("skip_first", "wait", "warmup", "active", "repeat")]
-        setting = ", ".join(f"{key}={getattr(config, key.partition('.')[2])}" for key in keys)
+        keys = ("skip_first", "wait", "warmup", "active", "repeat")
+        setting = ", ".join(f"profiling.{key}={getattr(config, key)}" for key in keys)
         message = (
-            f"the run ended after {_counted(steps, 'step')},"
-            f" but the profiler's schedule needs {config.steps_needed} steps:"
-            f" {complete} of {wanted} windows complete, {_counted(traces, 'trace')} written"
-            f" ({setting})"
+            f"the run ended after {_counted(steps, 'step')}, but the profiler's schedule needs {config.steps_needed}"
+            f" steps: {complete} of {wanted} windows complete, {_counted(traces, 'trace')} written ({setting})"
         )
-        others = ", ".join(keys[:-1])
-        advice = f"train for at least {config.steps_needed} steps, or lower {others} or {keys[-1]}"
+        others = ", ".join(f"profiling.{key}" for key in keys[:-1])
+        advice = f"train for at least {config.steps_needed} steps, or lower {others} or profiling.{keys[-1]}"
     return Finding(
         kind=FindingKind.SHORT_RUN,
         severity=Severity.WARNING,

@@ -30,21 +30,20 @@ class Snapshots:
 
     def find_history(self) -> None:
         """Look for a device in use; called repeatedly, since a program may use its accelerator late."""
-        if not self._config.enabled or self.history is not None:
-            return
-        self.history = MemoryHistory.of_this_process(self._config.max_entries)
-        if self.history is not None and self._config.history == "run":
-            self.history.start()
+        if self._config.enabled and self.history is None:
+            self.history = MemoryHistory.of_this_process(self._config.max_entries)
+            if self.history is not None and self._config.history == "run":
+                self.history.start()
 
     def write(self, label: str) -> Path | None:
         """Write a snapshot now; ``None`` if no device supports one."""
         history = self.history or MemoryHistory.of_this_process(self._config.max_entries)
         if history is None:
-            get_logger().info(
-                "snapshot %r: no device here keeps memory history (CUDA and XPU do); use tbmem.record() or a"
-                " profiler window, whose trace holds the same allocations",
-                label,
+            line = (
+                "snapshot %r: no device here keeps memory history (CUDA and XPU do); use tbmem.record() or a profiler"
+                " window, whose trace holds the same allocations"
             )
+            get_logger().info(line, label)
             return None
         path = self.folder.snapshot(label)
         is_whole = history.write(path)
@@ -62,12 +61,11 @@ class Snapshots:
 
     def warn_of_overflow(self, name: str) -> None:
         """Warn that the history in a file is incomplete."""
-        get_logger().warning(
-            "snapshot: the history in %s is not whole: snapshot.max_entries=%d events are full, earlier ones are"
-            " lost; raise it or record fewer steps",
-            name,
-            self._config.max_entries,
+        line = (
+            "snapshot: the history in %s is not whole: snapshot.max_entries=%d events are full, earlier ones are lost;"
+            " raise it or record fewer steps"
         )
+        get_logger().warning(line, name, self._config.max_entries)
 
     def stop(self) -> None:
         """Stop recording history."""

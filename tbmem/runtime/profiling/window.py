@@ -146,21 +146,20 @@ class Window:
         self._config = config
         self._folder = folder
         self._addresses = addresses
-        self._history = history
+        self._history, self._began_history = history, False
         self._clock = clock
-        self._began_history = False
         self._quiet = QuietTorch()
         self._ranges = OpenRanges()
         self.others = OtherProfilers(give_way, _warn_of_refusal)
         self.is_recording = False
         """Whether steps are being recorded (not merely warmed up for)."""
-        self._profile: profile | None = None
         self._is_on = False  # warming up or recording
+        self._profile: profile | None = None
+        self._trace: Path | None = None
+        self._older = OlderStoragesTracker()
         self._annotation: Any = None
         self._thread = threading.get_ident()
         self._step_began = 0.0
-        self._trace: Path | None = None
-        self._older = OlderStoragesTracker()
 
     def prepare(self) -> None:
         """Warm up: the profiler is on, its records are discarded."""
@@ -168,12 +167,8 @@ class Window:
         self.result.host_before = psutil.Process().memory_info().rss
         self._quiet.begin()
         self._ranges.begin()
-        self._profile = profile(
-            activities=_activities(),
-            record_shapes=self._config.record_shapes,
-            profile_memory=True,
-            with_stack=self._config.with_stack,
-        )
+        shapes, stacks = self._config.record_shapes, self._config.with_stack
+        self._profile = profile(activities=_activities(), record_shapes=shapes, profile_memory=True, with_stack=stacks)
         with quiet_kineto():
             self._profile.prepare_trace()
         self._is_on = True
@@ -288,16 +283,11 @@ class Window:
     def _write_book(self, trace: Path) -> None:
         if self._addresses is None:
             return
-        steps = self.result.steps
-        about = {
-            "window": self.result.number,
-            "first_step": steps[0] if steps else None,
-            "last_step": steps[-1] if steps else None,
-            "complete": self.result.complete,
-            "pid": os.getpid(),
-            "trace": trace.name,
-        }
-        self.result.address_book = self._folder.write_address_book(self._addresses.end(about), trace)
+        result, steps = self.result, self.result.steps
+        first, last = (steps[0], steps[-1]) if steps else (None, None)
+        about = {"window": result.number, "first_step": first, "last_step": last, "complete": result.complete}
+        book = self._addresses.end({**about, "pid": os.getpid(), "trace": trace.name})
+        result.address_book = self._folder.write_address_book(book, trace)
 
     def _write_trace(self, trace: Path) -> None:
         assert self._profile is not None

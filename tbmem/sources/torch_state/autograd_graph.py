@@ -1,8 +1,4 @@
-"""Autograd graphs: their nodes and what these keep alive.
-
-Nodes are numbered in the order of their creation, so that two observations of a variable show whether its graph goes
-back to the value that was there before: then it gets longer with every step.
-"""
+"""Autograd graphs: their nodes, which are numbered in the order of their creation, and what these keep alive."""
 
 from __future__ import annotations
 

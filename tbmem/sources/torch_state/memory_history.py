@@ -20,8 +20,9 @@ def cuda_history_is_on() -> bool:
 def history_module(kind: str) -> Any:
     """``torch.cuda.memory`` or ``torch.xpu.memory``, if such a device is in use and keeps a history, else ``None``."""
     module = getattr(torch, kind) if kind in ("cuda", "xpu") else None
-    in_use = module is not None and module.is_available() and module.is_initialized()
-    return module.memory if in_use and hasattr(module.memory, "_record_memory_history") else None
+    if module is None or not module.is_available() or not module.is_initialized():
+        return None
+    return module.memory if hasattr(module.memory, "_record_memory_history") else None
 
 
 class MemoryHistory:

@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,7 @@ _ERRORS_ONLY = 2
 _SETTLING = 0.005
 """Seconds in which threads of a process group release what a finished collective held: it takes microseconds."""
 _LONGEST_WAIT = 5.0
-"""Seconds that another thread's profiler waits for the step to end: most steps are shorter, and a program that waits
-for that thread meanwhile goes on after them."""
+"""Seconds that another thread's profiler waits for the step to end; a program that waits for that thread goes on."""
 _HOOKED = ("_prepare_profiler", "_enable_profiler", "_disable_profiler")
 
 
@@ -51,8 +50,7 @@ class OpenRanges:
 
     The end of a range is written through a pointer to its record (torch 2.13, ``KinetoObserverContext``). When the
     recording it began in is gone, that memory belongs to somebody else, and the process crashes some time later. Every
-    optimizer's step is such a range, and ``tbmem run`` sees steps from within it; a program may also have one of its
-    own round a whole step.
+    optimizer's step is such a range, and ``tbmem run`` sees steps from within it.
     """
 
     def __init__(self) -> None:
@@ -128,10 +126,8 @@ class QuietTorch:
 def _c10_level() -> ctypes.c_int | None:
     folder = Path(torch.__file__).parent / "lib"
     for name in ("libc10.so", "libc10.dylib", "c10.dll"):
-        try:
+        with suppress(OSError, ValueError):
             return ctypes.c_int.in_dll(ctypes.CDLL(str(folder / name)), "FLAGS_caffe2_log_level")
-        except (OSError, ValueError):
-            continue
     return None
 
 
