@@ -132,11 +132,7 @@ class MemoryCallback(Lifecycle):
             monitor.discard_peaks()
 
     def snapshot(self, name: str = "snapshot") -> Path | None:
-        """Write a memory snapshot now (CUDA, XPU), ``name`` in its file's name.
-
-        Returns:
-            The file, or ``None`` if nothing was written; the log states the reason.
-        """
+        """Write a memory snapshot now (CUDA, XPU), ``name`` in its file's name; ``None`` if the log says why not."""
         if not self.is_active or self.profiler is None:
             self._warn_of_misuse("snapshot()")
             return None
@@ -154,8 +150,7 @@ class MemoryCallback(Lifecycle):
             self._guard.run("profiler", self.profiler.mute)
             # first: the following steps need memory themselves
             written = self._guard.run("out-of-memory report", self._flight.end, error)
-            self.profiler.has_oom_snapshot = bool(written)
-            self.profiler.stop(error)
+            self.profiler.stop(error, has_snapshot=bool(written))
             self._report_end(self._monitor, self.profiler, error)
             self._monitor._stop(error)
             self._guard.run("summary", self._sum_up, self._monitor, self.profiler, error)

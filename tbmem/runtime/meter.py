@@ -17,10 +17,7 @@ class MemoryMeter:
 
     On an accelerator the peak is that of the allocator; on the CPU it is the kernel's peak of resident memory, after
     malloc's free memory was released. Levels are the bytes allocated by tensors (on the CPU: by malloc). The device is
-    by default the accelerator that the work uses, else the CPU.
-
-    Raises:
-        ConfigError: There is no such device here.
+    by default the accelerator that the work uses, else the CPU. Raises ConfigError if there is no such device here.
     """
 
     def __init__(self, device: str | None = None) -> None:

@@ -195,10 +195,9 @@ class MemoryMonitor(Lifecycle):
                 part.resumed_after = after_step
 
     def step(self, *, profiled: bool = False) -> Sequence[Finding]:
-        """Record the end of a training step, ``profiled`` if the host's figures include a profiler's memory.
+        """Record the end of a step, ``profiled`` if the host's figures include a profiler's memory.
 
-        Returns:
-            New findings, usually none. In a loop of very short steps, the steps of 80 ms are evaluated together.
+        Returns new findings, usually none. In a loop of very short steps, the steps of 80 ms are evaluated together.
         """
         return () if self._pid != Process.number else self.advance(profiled)
 

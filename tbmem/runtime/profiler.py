@@ -22,8 +22,7 @@ from tbmem.runtime.process.lifecycle import Lifecycle, find_rank
 from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.runtime.profiling.address_recorder import AddressRecorder
 from tbmem.runtime.profiling.schedule import ScheduleState, describe_schedule, schedule_at, short_run_finding
-from tbmem.runtime.profiling.snapshots import Snapshots
-from tbmem.runtime.profiling.window import PLAIN_STEPS, Window, WindowLedger, profiler_is_busy
+from tbmem.runtime.profiling.window import PLAIN_STEPS, Snapshots, Window, WindowLedger, profiler_is_busy
 from tbmem.sources.torch_state.out_of_memory import is_out_of_memory
 from tbmem.sources.torch_state.profiler_state import in_backward
 from tbmem.units import format_bytes
@@ -78,8 +77,6 @@ class MemoryProfiler(Lifecycle):
         self._step = 0
         self.is_done = False
         """Nothing is on or scheduled: ``step()`` need not be called."""
-        self.has_oom_snapshot = False
-        """A snapshot was written when the allocation failed: none is needed later."""
         self._warned: set[str] = set()
         self._step_began = 0.0
         self._gave_way = self._awaits_resume = self._has_reported_end = False
@@ -137,11 +134,7 @@ class MemoryProfiler(Lifecycle):
         self._guard.run(PART, self._open)
 
     def step(self) -> bool:
-        """Record the end of a training step and the start of the next.
-
-        Returns:
-            Whether the profiler did work of its own in between, which shows in the host's memory and in the time.
-        """
+        """Record the end of a training step; returns whether the profiler did work of its own before the next."""
         if not self._is_running:
             return False
         if self.is_done:
@@ -170,13 +163,16 @@ class MemoryProfiler(Lifecycle):
         if self._window is not None:
             self._window.mute()
 
-    def stop(self, error: BaseException | None = None) -> None:
-        """End the run, by ``error`` if given; an open window is written with the steps recorded so far."""
+    def stop(self, error: BaseException | None = None, *, has_snapshot: bool = False) -> None:
+        """End the run, by ``error`` if given; an open window is written with the steps recorded so far.
+
+        After an out-of-memory error a snapshot is written, unless there is one of that moment (``has_snapshot``).
+        """
         if not self._is_running:
             return
         self._ended = True
         try:
-            if error is not None and not self.has_oom_snapshot and is_out_of_memory(error):
+            if error is not None and not has_snapshot and is_out_of_memory(error):
                 self._guard.run("out-of-memory snapshot", self._snapshots.write_at_oom)
             self._guard.run(PART, self._close, error)
         finally:

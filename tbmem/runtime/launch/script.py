@@ -34,9 +34,7 @@ class Program:
         """The program of a command line: ``['train.py', '--lr', '3']``, ``['-m', 'package.train', '--lr', '3']``.
 
         A folder or an archive with ``__main__.py`` in it is a program as well, ``'-'`` a script on standard input.
-
-        Raises:
-            UsageError: There is no such script or module.
+        Raises UsageError if there is no such script or module.
         """
         if words[:1] == ["-m"]:
             if len(words) < 2:

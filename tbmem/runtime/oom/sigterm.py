@@ -45,10 +45,9 @@ class _Handler:
 
 
 def on_sigterm(flush: Flush) -> None:
-    """Call ``flush`` at SIGTERM, until ``forget_sigterm``.
+    """Call ``flush``, with whether the process ends now, at SIGTERM, until ``forget_sigterm``.
 
-    Has no effect outside the main thread, where Python cannot set handlers, and if the signal is ignored or handled
-    by a C library.
+    Has no effect outside the main thread, and if the signal is ignored or handled by a C library.
     """
     if threading.current_thread() is not threading.main_thread():
         return

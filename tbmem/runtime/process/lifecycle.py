@@ -59,10 +59,7 @@ class LastError:
         self._before = {id(sys.exc_info()[1]), id(getattr(sys, "last_value", None))}
 
     def find(self) -> BaseException | None:
-        """The exception being handled, as in ``finally``; else the one that the interpreter printed.
-
-        In an interactive session a printed exception counts only if memory ran out.
-        """
+        """The exception being handled; else the one printed, in an interactive session only if memory ran out."""
         passing, printed = sys.exc_info()[1], getattr(sys, "last_value", None)
         if passing is not None and id(passing) not in self._before:
             return failure(passing)
@@ -95,9 +92,8 @@ class Lifecycle:
     def stop(self, error: BaseException | None = None) -> None:
         """End the run: evaluate and write what is pending, close all files, switch everything off.
 
-        Args:
-            error: The exception that ended the loop. By default the one being handled, as in ``finally``, or at exit
-                the one that the interpreter has printed.
+        ``error`` is the exception that ended the loop, by default the one being handled, as in ``finally``, or at exit
+        the one that the interpreter has printed.
         """
         self._stop(error if error is not None else self._last_error.find())
 
@@ -112,5 +108,4 @@ class Lifecycle:
 
     @property
     def _is_running(self) -> bool:
-        """Whether it is started, not stopped, and not in a forked child."""
         return self._pid == Process.number and not self._ended

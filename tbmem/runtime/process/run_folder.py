@@ -30,11 +30,7 @@ _LOOKS, _BETWEEN_LOOKS = 20, 0.05
 
 
 class RunFolder:
-    """The files of one rank of a run.
-
-    Raises:
-        RunFolderError: The folder cannot be made or written.
-    """
+    """The files of one rank of a run; raises RunFolderError if the folder cannot be made or written."""
 
     def __init__(self, path: str | os.PathLike[str], rank: int = 0) -> None:
         # absolute: the program may change its working directory
@@ -81,11 +77,7 @@ class RunFolder:
 
 
 def open_run_folder(config: RunConfig, rank: Rank) -> RunFolder:
-    """Create the folder of this rank; if an earlier run has the name, the folder is numbered and ``note`` says so.
-
-    Raises:
-        RunFolderError: The folder cannot be made or written.
-    """
+    """Create the folder of this rank; if an earlier run has the name, the folder is numbered and ``note`` says so."""
     logdir = Path(config.logdir).expanduser().absolute()
     name = config.name or (job_name(os.environ) if rank.world_size > 1 else _time_name(time.time()))
     try:
@@ -149,10 +141,7 @@ def launch_of(environment: Mapping[str, str]) -> str:
 
 
 def job_name(environment: Mapping[str, str]) -> str:
-    """A run name that is the same on all ranks of a job, without communication between them.
-
-    On one machine it is the start time of the launcher, across machines the job's id.
-    """
+    """A run name, the same on all ranks: the launcher's start time on one machine, across machines the job's id."""
     if not _on_one_machine(environment):
         for job in (environment.get(variable, "") for variable in _JOB_VARIABLES):
             if job.lower() not in ("", "none"):  # torchrun without a job id sets "none"

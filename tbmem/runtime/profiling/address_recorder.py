@@ -37,11 +37,7 @@ class AddressRecorder:
         self._long_lived: set[tuple[str, int]] = set()
 
     def watch(self, model: torch.nn.Module | None, *optimizers: torch.optim.Optimizer) -> None:
-        """Register a model's names and optimizers.
-
-        Raises:
-            TypeError: An argument is neither.
-        """
+        """Register a model's names and optimizers; raises TypeError if an argument is neither."""
         if not isinstance(model, torch.nn.Module | None):
             raise TypeError(f"watch() takes a torch.nn.Module first, not {type(model).__name__}")
         for optimizer in optimizers:

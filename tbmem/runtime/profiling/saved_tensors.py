@@ -151,10 +151,7 @@ _unpacking = threading.local()
 
 
 def _saved_tensors(context: Any) -> tuple[torch.Tensor | None, ...]:
-    """``ctx.saved_tensors`` of custom functions, with leaves themselves as without hooks.
-
-    With hooks torch returns a copy without the Parameter's attributes, such as ``weight.main_grad``.
-    """
+    """``ctx.saved_tensors`` with leaves themselves; with hooks torch returns copies without ``weight.main_grad``."""
     originals: list[torch.Tensor | None] = []
     _unpacking.originals = originals
     try:

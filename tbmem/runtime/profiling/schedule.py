@@ -35,8 +35,7 @@ _CYCLE = (ScheduleState.WAIT, ScheduleState.WARMUP, ScheduleState.ACTIVE)
 def schedule_at(step: int, config: ProfilingConfig) -> SchedulePoint:
     """The state of a step, numbered from 1: wait, warm up, record, ``repeat`` times (0: for ever).
 
-    With wait 1, warmup 2, active 3, repeat 2: step 1 waits, 2-3 warm up, 4-6 record, 7 waits, 8-9 warm up,
-    10-12 record, 13 and later are stopped.
+    With wait 1, warmup 2, active 3, repeat 2: 1 waits, 2-3 warm up, 4-6 record, 7-12 again, 13 and later are stopped.
     """
     if not config.enabled:
         return SchedulePoint(ScheduleState.STOPPED, 0, False, False)

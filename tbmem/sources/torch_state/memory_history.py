@@ -45,12 +45,10 @@ class MemoryHistory:
         return cls(memory, max_entries) if memory is not None else None
 
     def start(self) -> bool:
-        """Start recording, unless it is on already; returns whether this call did.
-
-        Stacks are Python's: C++ stacks take a hundred times longer to write.
-        """
+        """Start recording, unless it is on already; returns whether this call did."""
         if MemoryHistory._owner is not None or cuda_history_is_on():
             return False
+        # C++ stacks take a hundred times longer to write
         self._memory._record_memory_history(
             enabled="all", context="all", stacks="python", max_entries=self._max_entries
         )
@@ -69,11 +67,7 @@ class MemoryHistory:
         return snapshot
 
     def write(self, path: Path, snapshot: dict[str, Any] | None = None) -> bool:
-        """Write a snapshot, by default one taken now; returns whether the ring buffer still held the whole history.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
+        """Write a snapshot, by default one taken now; returns whether the ring buffer still held the whole history."""
         snapshot = self.take() if snapshot is None else snapshot
         with atomic_write(path) as partial, open(partial, "wb") as file:
             pickle.dump(snapshot, file, protocol=SNAPSHOT_PROTOCOL)
