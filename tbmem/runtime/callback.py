@@ -160,7 +160,7 @@ class MemoryCallback(Lifecycle):
     def _open(self, awaits_resume: bool) -> None:
         from tbmem import __version__
 
-        config = self.config
+        config, guard = self.config, self._guard
         shows = config.output.includes(self._rank.rank)
         if shows:
             self._resources.enter_context(console_handler(self._console))
@@ -170,7 +170,7 @@ class MemoryCallback(Lifecycle):
         self.folder = folder.path
         if folder.note and shows:
             get_logger().warning("%s", folder.note)
-        guard, snapshot = self._guard, config.snapshot
+        snapshot = config.snapshot
         profiler = MemoryProfiler(
             config.profiling, folder, snapshot=snapshot, guard=guard, on_window=lambda w: monitor.log(w), console=shows
         )

@@ -43,7 +43,6 @@ class MemoryProfiler(Lifecycle):
         guard: Handles errors.
         on_window: Called with each window that was written.
         console: Whether the schedule's states are logged as they come.
-        clock: Returns seconds.
         **overrides: Fields of ``config`` by name, such as ``active=5``.
 
     Raises:
@@ -60,7 +59,6 @@ class MemoryProfiler(Lifecycle):
         guard: Guard | None = None,
         on_window: Callable[[WindowRecord], None] | None = None,
         console: bool = True,
-        clock: Callable[[], float] = time.perf_counter,
         **overrides: Any,
     ) -> None:
         super().__init__(guard)
@@ -71,7 +69,6 @@ class MemoryProfiler(Lifecycle):
         self._snapshots: Snapshots
         self._on_window = on_window or (lambda record: None)
         self._level = logging.INFO if console else logging.DEBUG
-        self._clock = clock
         self._addresses = AddressRecorder()
         self._window: Window | None = None
         self._step = 0
@@ -217,7 +214,7 @@ class MemoryProfiler(Lifecycle):
         point = schedule_at(self._step, self.config)
         if self._window is None:
             if point.state is not ScheduleState.ACTIVE:
-                self.ledger.plain_steps.append(self._clock() - self._step_began)
+                self.ledger.plain_steps.append(time.perf_counter() - self._step_began)
             return False
         self._window.end_step()
         if point.state is ScheduleState.ACTIVE and point.last:
@@ -234,7 +231,7 @@ class MemoryProfiler(Lifecycle):
         if self._window is not None and self._window.is_recording:
             self._window.begin_step(self._step + self._resumed_after)
         else:
-            self._step_began = self._clock()
+            self._step_began = time.perf_counter()
         stopped = point.state is ScheduleState.STOPPED
         measured = len(self.ledger.plain_steps) == PLAIN_STEPS or not self.config.enabled
         self.is_done = stopped and measured and not self._snapshots.waits_for_history
@@ -280,7 +277,6 @@ class MemoryProfiler(Lifecycle):
             addresses=self._addresses if config.address_book else None,
             history=self._snapshots.history,
             give_way=self._give_way,
-            clock=self._clock,
         )
         self._window.prepare()
         if config.warmup:

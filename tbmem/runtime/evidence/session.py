@@ -17,10 +17,9 @@ from tbmem.sources.survivors.profiler_backend import ProfilerSurvivors
 from tbmem.sources.survivors.tracker import SurvivorTracker
 from tbmem.sources.torch_state.memory_history import cuda_history_is_on, history_module
 
-_LOOKS = 4
-"""Censuses of a session, the first before its first step: three intervals distinguish growth from fluctuation."""
-_FEWEST_LOOKS = 3
-"""Three are needed to detect growth; a heap too large for three is not searched."""
+_LOOKS, _FEWEST_LOOKS = 4, 3
+"""Censuses of a session, the first before its first step: three intervals distinguish growth from fluctuation. Three
+are needed to detect growth; a heap too large for three is not searched."""
 _LONGEST_GAP = 30
 """Maximum steps between two censuses, if memory grows only every few steps."""
 _BIRTHS_GAP = 2

@@ -79,8 +79,7 @@ class FlightRecorder:
         self._host = host
         self._run: Run
         self._pending: _Reported | None = None
-        self._reports = 0
-        self._next_report = 0.0
+        self._reports, self._next_report = 0, 0.0
         self._is_busy = self._heeds_sigterm = self._has_warned = False
         self._pid = Process.number
         self._before: tuple[float, int] | None = None

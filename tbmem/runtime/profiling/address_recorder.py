@@ -12,13 +12,7 @@ from tbmem.model.address_book import AddressBook, StorageNote
 from tbmem.model.category import Category
 from tbmem.runtime.process.optimizer_hook import OptimizerHook
 from tbmem.runtime.profiling.saved_tensors import SavedTensorRecorder
-from tbmem.sources.torch_state.storages import (
-    gradient_notes,
-    model_notes,
-    optimizer_parameters,
-    optimizer_state_notes,
-    tensor_notes,
-)
+from tbmem.sources.torch_state import storages
 
 
 class AddressRecorder:
@@ -108,16 +102,16 @@ class AddressRecorder:
         for reference in self._models:
             model = reference()
             if model is not None:
-                notes += [*model_notes(model), *gradient_notes(model.named_parameters())]
+                notes += [*storages.model_notes(model), *storages.gradient_notes(model.named_parameters())]
         so_far = [*(self._notes or []), *notes]
         noted = {(note.device, note.address) for note in so_far if note.category is Category.PARAMETER}
         for optimizer in self._optimizers:
-            for name, parameter in optimizer_parameters(optimizer, self._parameter_names):
-                found = tensor_notes(parameter, Category.PARAMETER, name)
+            for name, parameter in storages.optimizer_parameters(optimizer, self._parameter_names):
+                found = storages.tensor_notes(parameter, Category.PARAMETER, name)
                 notes += [note for note in found if (note.device, note.address) not in noted]
             notes += self._optimizer_notes(optimizer)
         return notes
 
     def _optimizer_notes(self, optimizer: torch.optim.Optimizer) -> Iterator[StorageNote]:
-        yield from gradient_notes(optimizer_parameters(optimizer, self._parameter_names))
-        yield from optimizer_state_notes(optimizer, self._parameter_names)
+        yield from storages.gradient_notes(storages.optimizer_parameters(optimizer, self._parameter_names))
+        yield from storages.optimizer_state_notes(optimizer, self._parameter_names)

@@ -28,15 +28,8 @@ from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.retainers.older_storages import OlderStoragesTracker
 from tbmem.sources.survivors.frame_lines import UserLines
 from tbmem.sources.survivors.profiler_events import noted_lines
+from tbmem.sources.torch_state import profiler_state
 from tbmem.sources.torch_state.memory_history import MemoryHistory
-from tbmem.sources.torch_state.profiler_state import (
-    OpenRanges,
-    OtherProfilers,
-    QuietTorch,
-    let_collectives_settle,
-    prepared_profiles,
-    quiet_kineto,
-)
 
 PLAIN_STEPS = 256
 """Number of steps outside windows whose duration is kept."""
@@ -140,17 +133,15 @@ class Window:
         addresses: AddressRecorder | None,
         give_way: Callable[[], object],
         history: MemoryHistory | None = None,
-        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.result = WindowResult(number=number)
         self._config = config
         self._folder = folder
         self._addresses = addresses
         self._history, self._began_history = history, False
-        self._clock = clock
-        self._quiet = QuietTorch()
-        self._ranges = OpenRanges()
-        self.others = OtherProfilers(give_way, _warn_of_refusal)
+        self._quiet = profiler_state.QuietTorch()
+        self._ranges = profiler_state.OpenRanges()
+        self.others = profiler_state.OtherProfilers(give_way, _warn_of_refusal)
         self.is_recording = False
         """Whether steps are being recorded (not merely warmed up for)."""
         self._is_on = False  # warming up or recording
@@ -169,7 +160,7 @@ class Window:
         self._ranges.begin()
         shapes, stacks = self._config.record_shapes, self._config.with_stack
         self._profile = profile(activities=_activities(), record_shapes=shapes, profile_memory=True, with_stack=stacks)
-        with quiet_kineto():
+        with profiler_state.quiet_kineto():
             self._profile.prepare_trace()
         self._is_on = True
         self.others.begin()
@@ -193,13 +184,13 @@ class Window:
         self.result.steps.append(step)
         self._annotation = record_function(f"ProfilerStep#{step}")
         self._annotation.__enter__()
-        self._step_began = self._clock()
+        self._step_began = time.perf_counter()
 
     def end_step(self) -> None:
         """End the training step."""
         if self._annotation is not None and self.is_own_thread:
             annotation, self._annotation = self._annotation, None
-            self.result.step_seconds.append(self._clock() - self._step_began)
+            self.result.step_seconds.append(time.perf_counter() - self._step_began)
             annotation.__exit__(None, None, None)
 
     def forget_step(self) -> None:
@@ -211,7 +202,7 @@ class Window:
     def finish(self, *, complete: bool) -> WindowResult:
         """Stop recording and write everything; after an OSError nothing is left switched on, and no half file."""
         assert self._trace is not None, "begin comes first"
-        began = self._clock()
+        began = time.perf_counter()
         result = self.result
         result.complete = complete
         try:
@@ -228,7 +219,7 @@ class Window:
             result.bytes_written = sum(path.stat().st_size for path in result.files)
         finally:
             self.discard()
-            result.writing_seconds += self._clock() - began
+            result.writing_seconds += time.perf_counter() - began
         return result
 
     def discard(self) -> None:
@@ -277,7 +268,7 @@ class Window:
             with self.others.own():
                 self._profile.start_trace()
         self._ranges.end_open()
-        let_collectives_settle()
+        profiler_state.let_collectives_settle()
         self._profile.stop_trace()
 
     def _write_book(self, trace: Path) -> None:
@@ -384,7 +375,8 @@ class Snapshots:
 
 def profiler_is_busy() -> bool:
     """Whether a torch profiler runs or warms up in this process; there can be only one."""
-    return Window.current is not None or bool(torch._C._autograd._profiler_enabled()) or prepared_profiles()
+    is_on = Window.current is not None or bool(torch._C._autograd._profiler_enabled())
+    return is_on or profiler_state.prepared_profiles()
 
 
 def _activities() -> list[ProfilerActivity]:

@@ -19,11 +19,7 @@ _SIGNS = (
 )
 """What a plain RuntimeError says, in small letters, when malloc, a driver (CUDA, MPS, XPU) or one of its libraries
 (cuBLAS, cuDNN) had nothing left, or a DataLoader's worker."""
-_REQUESTED = (
-    re.compile(r"tried to allocate (\d+ bytes)", re.IGNORECASE),
-    re.compile(r"tried to allocate (\d+(?:\.\d+)? [KMGT]iB)", re.IGNORECASE),
-    re.compile(r"Unable to allocate (\d+(?:\.\d*)? (?:[KMGT]iB|bytes))"),
-)
+_REQUESTED = re.compile(r"(?:tried|unable) to allocate (\d+(?:\.\d*)? (?:[KMGT]iB|bytes))", re.IGNORECASE)
 """How torch (CPU, CUDA) and numpy report the requested size."""
 _DEVICE = re.compile(r"\bGPU (\d+)\b|\bXPU (\d+)\b")
 
@@ -59,11 +55,8 @@ def requested_bytes(error: BaseException) -> int | None:
     shape, dtype = getattr(error, "shape", None), getattr(error, "dtype", None)
     if isinstance(error, MemoryError) and isinstance(shape, tuple) and dtype is not None:
         return math.prod(shape) * int(dtype.itemsize)  # numpy's own
-    for pattern in _REQUESTED:
-        match = pattern.search(str(error))
-        if match is not None:
-            return parse_bytes(match[1])
-    return None
+    match = _REQUESTED.search(str(error))
+    return parse_bytes(match[1]) if match is not None else None
 
 
 def device_of(error: BaseException) -> str:

@@ -100,9 +100,9 @@ def _tensors(state: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def model_of(optimizer: torch.optim.Optimizer) -> torch.nn.Module | None:
-    """The outermost module that holds most of an optimizer's parameters.
+    """The outermost module that holds most of an optimizer's parameters; ``None`` if no module holds any.
 
-    Looks at every object that the collector knows: some ten milliseconds, once. ``None`` if no module holds any.
+    Looks at every object that the collector knows: some ten milliseconds, once.
     """
     trained = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
     best, most = None, 0
