@@ -55,11 +55,11 @@ IN_TURN = (
     + """
 from tbmem.runtime.process.optimizer_hook import OptimizerHook
 block(4000, time.thread_time)
-tell, pairs = OptimizerHook.tell, []
+notify, pairs = OptimizerHook.notify, []
 for _ in range(int(sys.argv[1]) // 300):
     times = []
-    for call in (lambda optimizer: None, tell):
-        OptimizerHook.tell = call
+    for call in (lambda optimizer: None, notify):
+        OptimizerHook.notify = call
         block(20, time.thread_time)
         times.append(block(150, time.thread_time))
     pairs.append(times[1] - times[0])

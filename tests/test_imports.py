@@ -46,7 +46,7 @@ ORDER: dict[str, tuple[str, ...]] = {
         "sweep",
     ),
     "runtime": (
-        *("process", "background_writer", "sinks", "profiling", "evidence", "oom", "meter", "record", "monitor"),
+        *("process", "background_writer", "profiling", "evidence", "oom", "meter", "record", "monitor"),
         *("profiler", "callback", "launch"),
     ),
     "offline": ("live_logs", "analyze", "exports", "queries", "reports"),

@@ -1,23 +1,36 @@
-"""Writes records and takes slow readings in a daemon thread."""
+"""Writes records to console, ``monitor.jsonl`` and scalars, and takes slow readings, in a daemon thread."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import platform
+import socket
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
-from tbmem.model.monitor_log import LogRecord, RowBuilder, SampleRow
+import torch
+
+from tbmem.config.schema import MonitorConfig
+from tbmem.model.finding import Finding
+from tbmem.model.monitor_log import SCHEMA_VERSION, LogRecord, RowBuilder, SampleRow, to_line
 from tbmem.model.sample import MemorySample
-from tbmem.runtime.process.guard import Guard
+from tbmem.present.lines import get_logger, memory_line, signal_line
+from tbmem.present.scalars import ScalarWriter
+from tbmem.runtime.process.guard import WRITING, Guard
+from tbmem.runtime.process.lifecycle import Process, Rank
+from tbmem.sources.runs.process_identity import this_process
+from tbmem.sources.torch_state.out_of_memory import ran_out_of_memory
 
 INTERVAL = 0.5
-"""Seconds between two writes: the delay of a memory line, and what a kill can lose besides the open row. Each write
-takes the interpreter lock for a moment; findings are written at once."""
+"""Seconds between two writes, each of which takes the interpreter lock for a moment; findings are written at once."""
 _SHARE_OF_TIME = 0.01
 """Share of the time that a slow reading may take; its interval is extended accordingly."""
 _JOIN_SECONDS = 10.0
@@ -26,47 +39,113 @@ _MOST_SAMPLES = 128
 """Samples that trigger a write: more of them would appear as growth in the monitored figures."""
 _QUEUE = 100_000
 """Maximum number of queued records; the oldest are dropped if the disk does not respond."""
-
-
 Pending = LogRecord | list[MemorySample]
 """An item of the queue: a record, or samples to be combined into rows."""
 CLOSE_ROWS: Pending = []
-"""Ends all incomplete rows."""
 
 
+@dataclass
 class PeriodicTask:
-    """A slow reading that is repeated.
+    """A slow reading that is repeated."""
 
-    Args:
-        call: Takes the reading.
-        early: Seconds after the start of the first readings, for short runs.
-        every: Seconds between two readings after that; more if a reading takes long.
-    """
+    call: Callable[[], None]
+    early: Sequence[float] = ()
+    """Seconds after the start of the first readings, for short runs."""
+    every: float = 1.0
+    """Seconds between two readings after that; more if a reading takes long."""
 
-    def __init__(self, call: Callable[[], None], early: Sequence[float] = (), every: float = 1.0) -> None:
-        self.call = call
-        self.due = early[0] if early else every
+    def __post_init__(self) -> None:
+        self.due = self.early[0] if self.early else self.every
         """Time of the next call, in seconds after the start."""
-        self._early = early
-        self._every = every
 
     def plan(self, began: float, ended: float) -> None:
         """Schedule the next call after one from ``began`` to ``ended`` (seconds after the start)."""
-        later = began + max(self._every, (ended - began) / _SHARE_OF_TIME)
-        self.due = next((date for date in self._early if date > ended), later)
+        later = began + max(self.every, (ended - began) / _SHARE_OF_TIME)
+        self.due = next((date for date in self.early if date > ended), later)
 
 
 class Sink(Protocol):
-    """A destination of records."""
+    """A destination of records; ``write`` and ``close`` may raise OSError."""
 
     part: str
     """Name for the guard; sinks of the same name are switched off together."""
 
+    def write(self, records: Sequence[LogRecord]) -> None: ...  # noqa: D102
+
+    def close(self) -> None: ...  # noqa: D102
+
+
+class LineSink:
+    """Logs a memory line for each row that ends on a multiple of ``every`` steps, and a line per signal."""
+
+    part = "console lines"
+
+    def __init__(self, every: int) -> None:
+        self._every = every
+
     def write(self, records: Sequence[LogRecord]) -> None:
-        """Write records; may raise OSError."""
+        """Log the lines of these records."""
+        logger = get_logger()
+        if not logger.isEnabledFor(logging.INFO):
+            return
+        for record in records:
+            if isinstance(record, SampleRow):
+                if record.sample.step % self._every == 0:
+                    logger.info("step %d · %s", record.sample.step, memory_line(record.sample))
+            elif isinstance(record, Mapping) and record["type"] == "signal":
+                logger.warning("%s", signal_line(record))
 
     def close(self) -> None:
-        """Close the destination at the end of the run."""
+        """Do nothing: there is no file."""
+
+
+class LogSink:
+    """Appends to ``monitor.jsonl``; each batch is passed to the operating system, so a kill cannot lose it."""
+
+    part = WRITING
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "a+b", buffering=0)  # noqa: SIM115  (open as long as the run)
+        self.close = self._file.close
+        size = self._file.seek(0, 2)
+        self._file.seek(max(size - 1, 0))
+        if size and self._file.read(1) != b"\n":
+            self._file.write(b"\n")  # a killed run has left an incomplete last line
+
+    def write(self, records: Sequence[LogRecord]) -> None:
+        """Append a line per record."""
+        data = "\n".join([*map(to_line, records), ""]).encode()
+        while data:
+            # an unbuffered write may be partial on a nearly full disk
+            data = data[self._file.write(data) :]
+
+
+class ScalarSink:
+    """Writes TensorBoard scalars for each row of samples."""
+
+    part = WRITING
+
+    def __init__(self, folder: Path) -> None:
+        self._writer = ScalarWriter(folder)
+        self._devices: set[str] = set()
+        self.close = self._writer.close
+
+    def write(self, records: Sequence[LogRecord]) -> None:
+        """Add the values of each row of samples."""
+        samples = [record.sample for record in records if isinstance(record, SampleRow)]
+        self._devices.update([sample.device for sample in samples])
+        self._writer.write(samples, several=len(self._devices) > 1)
+
+
+def open_sinks(guard: Guard, log: Path | None, scalars: Path | None, *, lines_every: int | None) -> list[Sink]:
+    """Open the live log, scalars in a folder, and console lines; ``None`` leaves one out, as an error does."""
+    # files first: a signal may have interrupted the holder of the console's lock
+    sinks: list[Sink | None] = [
+        guard.run(WRITING, LogSink, log) if log is not None else None,
+        guard.run("TensorBoard scalars", ScalarSink, scalars) if scalars is not None else None,
+        LineSink(lines_every) if lines_every is not None else None,
+    ]
+    return [sink for sink in sinks if sink is not None]
 
 
 class BackgroundWriter:
@@ -80,18 +159,17 @@ class BackgroundWriter:
         interval: float = INTERVAL,
         row_steps: int = 1,
     ) -> None:
-        self._sinks = list(sinks)
-        self._tasks = list(tasks)
+        self._sinks = sinks
+        self._tasks = tasks
         self._guard = guard
         self._interval = interval
         self._queue: deque[Pending] = deque(maxlen=_QUEUE)
         self._rows: defaultdict[str, RowBuilder] = defaultdict(partial(RowBuilder, row_steps, time.time()))
         self._samples = 0
         self._hurry = threading.Event()
-        self._stopping = False
-        self._is_writing = False
+        self._stopping = self._is_writing = False
         self._thread = threading.Thread(target=self._work, name="tbmem", daemon=True)
-        self._pid = os.getpid()
+        self._pid = Process.number
 
     def start(self) -> None:
         """Start the thread."""
@@ -110,19 +188,16 @@ class BackgroundWriter:
         """Write the queue now."""
         self._hurry.set()
 
-    def flush(self, seconds: float) -> bool:
-        """Wait at most ``seconds`` until the queue is written; returns whether it was."""
+    def flush(self, seconds: float) -> None:
+        """Wait at most ``seconds`` until the queue is written."""
         ends = time.monotonic() + seconds
-        while self._thread.is_alive() and time.monotonic() < ends:
-            if not self._queue and not self._is_writing:
-                return True
+        while self._thread.is_alive() and time.monotonic() < ends and (self._queue or self._is_writing):
             self._hurry.set()
             time.sleep(0.002)
-        return False
 
     def stop(self) -> None:
         """Write the queue and end the thread; waits ten seconds at most."""
-        if os.getpid() != self._pid or self._stopping or self._thread.ident is None:
+        if Process.number != self._pid or self._stopping or self._thread.ident is None:
             return
         self._stopping = True
         self._hurry.set()
@@ -139,19 +214,15 @@ class BackgroundWriter:
                 self._hurry.clear()
                 self._write()
                 write_at = now + self._interval
-            self._run_due_tasks(start)
+            for number, task in enumerate(self._tasks, start=1):
+                began = time.monotonic() - start
+                if task.due <= began and not self._stopping:
+                    self._guard.run(f"background reading {number}", task.call)
+                    task.plan(began, time.monotonic() - start)
         self._write()
         for sink in self._sinks:
-            with contextlib.suppress(OSError):
-                # write errors were reported already
+            with contextlib.suppress(OSError):  # write errors were reported already
                 sink.close()
-
-    def _run_due_tasks(self, start: float) -> None:
-        for number, task in enumerate(self._tasks, start=1):
-            began = time.monotonic() - start
-            if task.due <= began and not self._stopping:
-                self._guard.run(f"background reading {number}", task.call)
-                task.plan(began, time.monotonic() - start)
 
     def _write(self) -> None:
         self._is_writing = True
@@ -162,14 +233,10 @@ class BackgroundWriter:
         self._is_writing = False
 
     def _take(self) -> list[LogRecord]:
-        """The queued records, with samples as rows."""
         records: list[LogRecord] = []
         for _ in range(len(self._queue)):
-            waiting = self._queue.popleft()
-            if isinstance(waiting, list):
-                records += self._rows_of(waiting)
-            else:
-                records.append(waiting)
+            pending = self._queue.popleft()
+            records += self._rows_of(pending) if isinstance(pending, list) else [pending]
         return records
 
     def _rows_of(self, samples: Sequence[MemorySample]) -> list[SampleRow]:
@@ -180,3 +247,35 @@ class BackgroundWriter:
             return self._rows[samples[0].device].add(samples)
         # with several devices the rows of a step stay together
         return [row for sample in samples for row in self._rows[sample.device].add((sample,))]
+
+
+def log_header(rank: Rank, config: MonitorConfig, about: Mapping[str, Any]) -> LogRecord:
+    """The live log's first record: process, start time and settings of the run."""
+    return {
+        "type": "header",
+        "schema": SCHEMA_VERSION,
+        "started": time.time(),
+        "rank": rank.rank,
+        "world_size": rank.world_size,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "process": this_process(),
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "monitor": asdict(config),
+        **about,
+    }
+
+
+def log_end(
+    steps: int, verdicts: Sequence[Finding], error: BaseException | None, findings: Sequence[Finding]
+) -> LogRecord:
+    """The live log's last record: how the run ended."""
+    return {
+        "type": "end",
+        "time": time.time(),
+        "steps": steps,
+        "verdicts": [verdict.to_dict() for verdict in verdicts],
+        "exception": None if error is None else type(error).__name__,
+        "out_of_memory": ran_out_of_memory(error, findings),
+    }

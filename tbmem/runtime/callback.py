@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import atexit
-import os
 import time
 from collections.abc import Iterable
-from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +18,7 @@ from tbmem.present.lines import console_handler, get_logger
 from tbmem.present.text.run_end import summary_lines
 from tbmem.runtime.monitor import MemoryMonitor
 from tbmem.runtime.oom.flight_recorder import FlightRecorder
-from tbmem.runtime.process.guard import Guard
-from tbmem.runtime.process.identity import Process, Rank, find_rank
-from tbmem.runtime.process.lifecycle import Lifecycle
+from tbmem.runtime.process.lifecycle import Lifecycle, Process, Rank, find_rank
 from tbmem.runtime.process.run_folder import open_run_folder
 from tbmem.runtime.profiler import MemoryProfiler
 from tbmem.sources.counters.devices import check_devices
@@ -40,9 +36,8 @@ class MemoryCallback(Lifecycle):
                 train_step(batch)
                 memory.step()
 
-    Each ``step()`` reads and evaluates the counters; the profiler records the windows of its schedule.
-    Instead of a ``with`` block, ``start()`` and ``stop()`` may be called; if ``stop()`` is missing, it runs at
-    interpreter exit. A callback is used for one run.
+    Each ``step()`` reads and evaluates the counters; the profiler records the windows of its schedule. Instead of a
+    ``with`` block, ``start()`` and ``stop()`` may be called; if ``stop()`` is missing, it runs at interpreter exit.
 
     Args:
         config: A YAML file, a mapping of sections, a Config, or ``None`` for the defaults.
@@ -55,28 +50,20 @@ class MemoryCallback(Lifecycle):
     """
 
     def __init__(
-        self,
-        config: ConfigSource = None,
-        overrides: Iterable[str] = (),
-        *,
-        console: Any = None,
-        **sections: Any,
+        self, config: ConfigSource = None, overrides: Iterable[str] = (), *, console: Any = None, **sections: Any
     ) -> None:
         super().__init__()
         self.config: Config = load_config(config, overrides, **sections)
         self.profiler: MemoryProfiler | None = None
         self.summary: RunSummary | None = None
-        """Set at the end of the run; ``None`` until then, and if nothing was monitored."""
+        """Set at the end of a run that was monitored."""
         self.folder: Path | None = None
-        """The run folder of this rank."""
         self._console = console
-        self._guard = Guard()
         self._rank = Rank()
         self._monitor: MemoryMonitor | None = None
         self._flight: FlightRecorder | None = None
-        self._resources = ExitStack()
         self._steps = 0
-        self._began = 0.0
+        self._began = self._seconds = 0.0
         self._has_warned = False
 
     @property
@@ -87,13 +74,10 @@ class MemoryCallback(Lifecycle):
     @property
     def is_active(self) -> bool:
         """Whether this process is monitored: enabled, rank selected, started and not stopped."""
-        return self._pid == os.getpid() and not self._ended and self.profiler is not None
+        return self._is_running and self.profiler is not None
 
     def start(self, *, awaits_resume: bool = False) -> None:
-        """Start before the first training step.
-
-        Args:
-            awaits_resume: Whether the profiler's schedule begins with ``resume()``, which gives the first step.
+        """Start before the first training step, or with ``awaits_resume`` before ``resume()``.
 
         Raises:
             UsageError: This callback was started before.
@@ -123,20 +107,13 @@ class MemoryCallback(Lifecycle):
         atexit.register(self.stop)
 
     def resume(self, after_step: int) -> None:
-        """Continue the step numbers of a checkpoint; call it before the first step.
-
-        Args:
-            after_step: Steps taken before the checkpoint.
-        """
+        """Continue the step numbers of a checkpoint, ``after_step`` steps; call it before the first step."""
         for part in (self._monitor, self.profiler):
             if part is not None and not self._steps:
                 part.resume(after_step)
 
     def watch(self, model: torch.nn.Module, *optimizers: torch.optim.Optimizer) -> None:
-        """Name the tensors of a model, wrapped or not, in the address book.
-
-        Optimizers that are not given are found at their first step.
-        """
+        """Name a model's tensors in the address book; optimizers that are not given are found at their first step."""
         if self.profiler is not None:
             self._guard.run("watch", self.profiler.watch, model, *optimizers)
 
@@ -155,52 +132,35 @@ class MemoryCallback(Lifecycle):
             monitor.discard_peaks()
 
     def snapshot(self, name: str = "snapshot") -> Path | None:
-        """Write a memory snapshot now (CUDA, XPU).
-
-        Args:
-            name: Part of the file's name.
-
-        Returns:
-            The file, or ``None`` if nothing was written; the log states the reason.
-        """
+        """Write a memory snapshot now (CUDA, XPU), ``name`` in its file's name; ``None`` if the log says why not."""
         if not self.is_active or self.profiler is None:
             self._warn_of_misuse("snapshot()")
             return None
         return self.profiler.snapshot(name)
 
-    def stop(self, error: BaseException | None = None) -> None:
-        """End the run: close all files, switch everything off, report the summary.
-
-        Args:
-            error: The exception that ended the loop. By default the one being handled, as in ``finally``, or at exit
-                the one that the interpreter has printed.
-        """
-        self._stop(error if error is not None else self._last_error.find())
-
     def _stop(self, error: BaseException | None) -> None:
-        if self._pid != os.getpid() or self._ended:
+        if not self._is_running:
             return
         self._ended = True
         atexit.unregister(self.stop)
         if self.profiler is None or self._monitor is None or self._flight is None:
             return
-        seconds = time.perf_counter() - self._began
+        self._seconds = time.perf_counter() - self._began
         try:
             self._guard.run("profiler", self.profiler.mute)
             # first: the following steps need memory themselves
             written = self._guard.run("out-of-memory report", self._flight.end, error)
-            self.profiler.has_oom_snapshot = bool(written)
-            self.profiler.stop(error)
+            self.profiler.stop(error, has_snapshot=bool(written))
             self._report_end(self._monitor, self.profiler, error)
             self._monitor._stop(error)
-            self._guard.run("summary", self._sum_up, self._monitor, self.profiler, seconds, error)
+            self._guard.run("summary", self._sum_up, self._monitor, self.profiler, error)
         finally:
             self._resources.close()
 
     def _open(self, awaits_resume: bool) -> None:
         from tbmem import __version__
 
-        config = self.config
+        config, guard = self.config, self._guard
         shows = config.output.includes(self._rank.rank)
         if shows:
             self._resources.enter_context(console_handler(self._console))
@@ -210,30 +170,26 @@ class MemoryCallback(Lifecycle):
         self.folder = folder.path
         if folder.note and shows:
             get_logger().warning("%s", folder.note)
+        snapshot = config.snapshot
         profiler = MemoryProfiler(
-            config.profiling,
-            folder,
-            snapshot=config.snapshot,
-            guard=self._guard,
-            on_window=lambda window: monitor.log(window),
-            console=shows,
+            config.profiling, folder, snapshot=snapshot, guard=guard, on_window=lambda w: monitor.log(w), console=shows
         )
-        written = profiler.ledger.snapshots
-        flight = FlightRecorder(folder, config.oom, config.snapshot, self._guard, console=shows, wrote=written.append)
+        wrote = profiler.ledger.snapshots.append
+        flight = FlightRecorder(folder, config.oom, snapshot, guard, console=shows, wrote=wrote)
         monitor = MemoryMonitor(
             config.monitor,
             config.patterns,
             folder,
             rank=self._rank,
             console=shows,
-            guard=self._guard,
+            guard=guard,
             about={"tbmem": __version__, "run": folder.path.name, "config": asdict(config)},
             evidence=config.evidence,
             is_free=profiler.is_off_for,
             flight=flight,
         )
         self.profiler, self._flight, self._monitor = profiler, flight, monitor
-        self._resources.callback(monitor.stop)
+        self._resources.callback(monitor._stop, None)
         self._resources.callback(flight.close)
         flight.open(monitor)
         monitor.start()
@@ -241,26 +197,23 @@ class MemoryCallback(Lifecycle):
         profiler.start(awaits_resume=awaits_resume)
 
     def _report_end(self, monitor: MemoryMonitor, profiler: MemoryProfiler, error: BaseException | None) -> None:
-        """Report the findings that are only available at the end of a run."""
         # after an exception the reason for a short run is known
-        findings = [profiler.short_run()] if error is None else []
+        short_run = profiler.short_run() if error is None else None
+        findings = [short_run] if short_run is not None else []
         windows = profiler.ledger.recorded
         if windows:
             findings += self._guard.run("spikes in windows", _explained_spikes, monitor.findings, windows) or []
         for finding in findings:
-            if finding is not None:
-                monitor.report(replace(finding, rank=self._rank.rank))
+            monitor.report(replace(finding, rank=self._rank.rank))
 
-    def _sum_up(
-        self, monitor: MemoryMonitor, profiler: MemoryProfiler, seconds: float, error: BaseException | None
-    ) -> None:
+    def _sum_up(self, monitor: MemoryMonitor, profiler: MemoryProfiler, error: BaseException | None) -> None:
         files, output = profiler.ledger, self.config.output
         self.summary = RunSummary(
             logdir=self.config.run.logdir,
             folder=str(self.folder),
             rank=self._rank.rank,
             steps=self._steps,
-            seconds=seconds,
+            seconds=self._seconds,
             verdicts=tuple(monitor.verdicts()),
             findings=tuple(monitor.findings),
             peaks=tuple(monitor.peaks()),
@@ -280,17 +233,15 @@ class MemoryCallback(Lifecycle):
 
     def _warn_of_misuse(self, call: str) -> None:
         """Log once that a method was called at the wrong time; this must not end the training loop."""
-        inert = self._pid == os.getpid() and self.profiler is None
-        forked = self._pid not in (None, os.getpid())
-        if inert or forked or self._has_warned:
+        is_inert = self._pid == Process.number and self.profiler is None
+        if is_inert or self._has_warned or self._pid not in (None, Process.number):
             return
         self._has_warned = True
-        moment = "before start()" if self._pid is None else "after the end"
         get_logger().warning(
             "%s was called %s of this MemoryCallback and does nothing; use 'with MemoryCallback(...) as memory:'"
             " around the loop",
             call,
-            moment,
+            "before start()" if self._pid is None else "after the end",
         )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-from collections.abc import Sequence
 
 from tbmem.analysis.growth_rate import growth_per_repetition
 from tbmem.sources.counters.devices import CPU, Device, available_devices, open_device
@@ -14,16 +13,11 @@ from tbmem.sources.counters.malloc import MallocHeap
 
 
 class MemoryMeter:
-    """Measures the memory of a test. Unlike MemoryMonitor it collects garbage.
+    """Measures the memory of a test; unlike MemoryMonitor it collects garbage.
 
     On an accelerator the peak is that of the allocator; on the CPU it is the kernel's peak of resident memory, after
-    malloc's free memory was released. Levels are the bytes allocated by tensors (on the CPU: by malloc).
-
-    Args:
-        device: ``'cuda:0'``, ``'cpu'``; by default the accelerator that the work uses, else the CPU.
-
-    Raises:
-        ConfigError: There is no such device here.
+    malloc's free memory was released. Levels are the bytes allocated by tensors (on the CPU: by malloc). The device is
+    by default the accelerator that the work uses, else the CPU. Raises ConfigError if there is no such device here.
     """
 
     def __init__(self, device: str | None = None) -> None:
@@ -42,7 +36,10 @@ class MemoryMeter:
             raise
         self._levels: dict[str, list[int]] = {name: [] for name in (CPU, *self._accelerators)}
         self._peaks = dict.fromkeys(self._levels, 0)
-        _settle()
+        # release the garbage of earlier tests and malloc's free memory
+        gc.collect()
+        with contextlib.suppress(OSError, AttributeError, TypeError):
+            ctypes.CDLL(None).malloc_trim(0)
         self._bases = {name: self._level(name) for name in self._accelerators}
         # objects that exist already are excluded from each collection
         self._freezes = gc.get_freeze_count() == 0
@@ -70,11 +67,6 @@ class MemoryMeter:
         self._take_peaks()
         return self._peaks[self.device]
 
-    @property
-    def levels(self) -> Sequence[int]:
-        """Bytes allocated after each repetition."""
-        return self._levels[self.device]
-
     def step(self) -> None:
         """Record the end of a repetition."""
         self._take_peaks()
@@ -85,7 +77,7 @@ class MemoryMeter:
     def kept_per_step(self) -> float | None:
         """Growth per repetition in bytes; ``None`` if there were too few repetitions."""
         self._take_peaks()
-        return growth_per_repetition(self.levels)
+        return growth_per_repetition(self._levels[self.device])
 
     def close(self) -> None:
         """Close all counters."""
@@ -108,10 +100,3 @@ class MemoryMeter:
             reading = device.read()
             reached = reading.allocated if reading.peak_allocated is None else reading.peak_allocated
             self._peaks[name] = max(self._peaks[name], (reached or 0) - self._bases[name])
-
-
-def _settle() -> None:
-    """Release the garbage of earlier tests and malloc's free memory."""
-    gc.collect()
-    with contextlib.suppress(OSError, AttributeError, TypeError):
-        ctypes.CDLL(None).malloc_trim(0)

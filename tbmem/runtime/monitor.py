@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,26 +21,22 @@ from tbmem.model.oom import RunContext
 from tbmem.model.run_summary import Peak
 from tbmem.model.sample import MemorySample
 from tbmem.present.lines import console_handler, get_logger, show_finding
-from tbmem.runtime.background_writer import CLOSE_ROWS, BackgroundWriter, PeriodicTask, Sink
+from tbmem.runtime.background_writer import CLOSE_ROWS, BackgroundWriter, PeriodicTask, log_end, log_header, open_sinks
 from tbmem.runtime.evidence.investigator import Investigator, loop_frame
 from tbmem.runtime.oom.flight_recorder import FlightRecorder
-from tbmem.runtime.process.guard import WRITING, Guard
-from tbmem.runtime.process.identity import Process, Rank, find_rank
-from tbmem.runtime.process.lifecycle import Lifecycle
+from tbmem.runtime.process.guard import Guard
+from tbmem.runtime.process.lifecycle import Lifecycle, Process, Rank, find_rank
 from tbmem.runtime.process.optimizer_hook import UpdateTracker
 from tbmem.runtime.process.run_folder import RunFolder
-from tbmem.runtime.sinks import LineSink, LogSink, ScalarSink, log_end, log_header
 from tbmem.sources.counters.devices import CPU
 from tbmem.sources.counters.host import HostMemory
 from tbmem.sources.counters.sampler import Counters
 
 PART = "monitor"
-"""Name of this part in the log and in the summary's problems."""
 _BATCH_SECONDS = 0.08
 """Samples of shorter steps are evaluated together: after a training step the first evaluation costs a hundred times the
 others, because code and data have left the CPU caches."""
-_BATCH_STEPS = (5, 240)
-_BATCH_SHARE = 1 / 32
+_BATCH_STEPS, _BATCH_SHARE = (5, 240), 1 / 32
 """A batch has at most ``_BATCH_SHARE`` of the steps so far, bounded by these two numbers."""
 _WINDOW_SECONDS = 1.0
 """Evaluation waits this much longer while a profiler window is open: the trace would record its thousands of calls,
@@ -53,13 +48,13 @@ _FLUSH_SECONDS = 2.0
 """Maximum time that a signal handler waits for the disk."""
 
 
+@dataclass
 class _DeviceState:
-    """State of one device; without ``patterns`` its samples are not evaluated."""
+    """State of one device; without a detector its samples are not evaluated."""
 
-    def __init__(self, patterns: PatternsConfig | None, *, awaits_evidence: bool) -> None:
-        self.detector = Detector(patterns, awaits_evidence=awaits_evidence) if patterns is not None else None
-        self.last: MemorySample | None = None
-        self.peak = RunPeak()
+    detector: Detector | None
+    last: MemorySample | None = None
+    peak: RunPeak = field(default_factory=RunPeak)
 
     def judge(self, samples: Sequence[MemorySample]) -> list[Finding]:
         """Evaluate new samples, at least one."""
@@ -80,12 +75,12 @@ class MemoryMonitor(Lifecycle):
         folder: Run folder for the live log and the scalars; ``None`` writes nothing.
         rank: This process's rank; found by default.
         console: Whether lines are logged; by default on rank 0 only.
-        guard: Handles errors; a new one by default.
-        counters: Source of the samples; created by default.
+        guard: Handles errors.
+        counters: Source of the samples.
         about: Further fields of the log's header.
         evidence: How suspicions are investigated; by default they are not.
         is_free: Returns whether no profiler window overlaps the next ``n`` steps.
-        flight: Reports why memory ran out; a new one by default.
+        flight: Reports why memory ran out.
         **overrides: Fields of ``config`` by name, such as ``log_every_n_steps=1``.
 
     Raises:
@@ -108,29 +103,26 @@ class MemoryMonitor(Lifecycle):
         flight: FlightRecorder | None = None,
         **overrides: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(guard)
         self.config = override_section("monitor", config or MonitorConfig(), overrides)
         self.findings: list[Finding] = []
         patterns = patterns or PatternsConfig()
         self._patterns = patterns if patterns.enabled else None
-        self._folder = folder
+        self._path = folder
+        self._folder: RunFolder | None = None
         self._rank = rank
         self._console = console
-        self._guard = guard or Guard()
         self._counters = counters
         self._about = about or {}
-        self._evidence = evidence if evidence is not None and evidence.enabled else None
+        self._evidence = evidence
         self._is_free = is_free
-        self._flight = flight
-        self._owns_flight = flight is None
+        self._flight, self._owns_flight = flight, flight is None
         self._investigator: Investigator | None = None
         self._devices: dict[str, _DeviceState] = {}
         self._background: BackgroundWriter | None = None
-        self._resources = ExitStack()
-        self._step = 0
         self._every = self._thorough_step = self.config.log_every_n_steps
+        self._step = self._judge_step = 0
         self._judge_time = 0.0
-        self._judge_step = 0
         self._is_watching = self._samples_every_step = False
         self._new: list[MemorySample] = []
 
@@ -157,29 +149,27 @@ class MemoryMonitor(Lifecycle):
 
     def _open(self) -> None:
         rank = self._rank = self._rank or find_rank()
-        if self._console is None:
-            self._console = rank.rank == 0
+        self._console = rank.rank == 0 if self._console is None else self._console
         if self._console:
             self._resources.enter_context(console_handler())
         if self._counters is None:
             self._counters = self._open_counters(rank)
-        if self._folder is not None and not isinstance(self._folder, RunFolder):
-            # without a MemoryCallback, only rank 0 writes
-            self._folder = RunFolder(self._folder) if rank.rank == 0 else None
-        if self._evidence is not None and self._patterns is not None:
-            self._investigator = Investigator(self._evidence, self._run_folder, self._guard, self._is_free, self._room)
+        if isinstance(self._path, RunFolder):
+            self._folder = self._path
+        elif self._path is not None and rank.rank == 0:  # without a MemoryCallback, the other ranks write nothing
+            self._folder = RunFolder(self._path)
+        if self._evidence is not None and self._evidence.enabled and self._patterns is not None:
+            self._investigator = Investigator(self._evidence, self._folder, self._guard, self._is_free, self._room)
         if self._flight is None:
-            self._flight = FlightRecorder(
-                self._run_folder, OomConfig(), SnapshotConfig(), self._guard, console=self._console
-            )
+            oom, snapshot = OomConfig(), SnapshotConfig()
+            self._flight = FlightRecorder(self._folder, oom, snapshot, self._guard, console=self._console)
             self._resources.callback(self._flight.close)
             self._flight.open(self)
-        tasks = [
-            PeriodicTask(self._counters.refresh),
-            PeriodicTask(self._counters.refresh_workers, early=_EARLY),
-            PeriodicTask(self._flight.look_at_host),
-        ]
-        self._background = BackgroundWriter(self._open_sinks(), tasks, self._guard, row_steps=self._every)
+        children = PeriodicTask(self._counters.refresh_workers, early=_EARLY)
+        tasks = [PeriodicTask(self._counters.refresh), children, PeriodicTask(self._flight.look_at_host)]
+        scalars = self._folder.path if self._folder is not None and self.config.scalars else None
+        sinks = open_sinks(self._guard, self.log_path, scalars, lines_every=self._every if self._console else None)
+        self._background = BackgroundWriter(sinks, tasks, self._guard, row_steps=self._every)
         self._background.put(log_header(rank, self.config, self._about))
         self._background.start()
         for note in self._counters.notes():
@@ -205,13 +195,9 @@ class MemoryMonitor(Lifecycle):
                 part.resumed_after = after_step
 
     def step(self, *, profiled: bool = False) -> Sequence[Finding]:
-        """Record the end of a training step.
+        """Record the end of a step, ``profiled`` if the host's figures include a profiler's memory.
 
-        Args:
-            profiled: Whether it ran under a profiler, whose own memory is included in the host's figures.
-
-        Returns:
-            New findings, usually none. In a loop of very short steps, the steps of 80 ms are evaluated together.
+        Returns new findings, usually none. In a loop of very short steps, the steps of 80 ms are evaluated together.
         """
         return () if self._pid != Process.number else self.advance(profiled)
 
@@ -245,8 +231,8 @@ class MemoryMonitor(Lifecycle):
         if self._is_running and self._counters is not None:
             self._guard.run(PART, self._counters.discard_peaks)
 
-    def log(self, record: LogRecord) -> None:
-        """Append a record to the live log."""
+    def log(self, record: LogRecord | list[MemorySample]) -> None:
+        """Append a record, or samples, to the live log."""
         if self._background is not None:
             self._background.put(record)
 
@@ -255,27 +241,17 @@ class MemoryMonitor(Lifecycle):
         if self._background is None or not self._is_running:
             return
         new, self._new = [*self._new, *self._skipped_samples()], []
-        for pending in (new, CLOSE_ROWS):
-            self._background.put(pending)
+        self.log(new)
+        self.log(CLOSE_ROWS)
         # no end record: the run was killed
         self.log({"type": "signal", "name": "SIGTERM", "time": time.time(), "step": self._step, "ends": ends})
         self._background.flush(_FLUSH_SECONDS)
 
     def situation(self) -> RunContext:
         """The current state of the run."""
-        last = {name: watched.last for name, watched in list(self._devices.items()) if watched.last is not None}
-        rank = self._rank.rank if self._rank is not None else 0
-        return RunContext(
-            self._step + 1, tuple(self.findings), {**last, **{each.device: each for each in self._new}}, rank
-        )
-
-    def stop(self, error: BaseException | None = None) -> None:
-        """End the run: evaluate and write what is pending, release all resources.
-
-        Args:
-            error: The exception that ended the run; a monitor without a MemoryCallback looks for it by default.
-        """
-        self._stop(self._last_error.find() if error is None and self._owns_flight else error)
+        last = {name: state.last for name, state in list(self._devices.items()) if state.last is not None}
+        last |= {sample.device: sample for sample in self._new}
+        return RunContext(self._step + 1, tuple(self.findings), last, (self._rank or Rank()).rank)
 
     def _stop(self, error: BaseException | None) -> None:
         if not self._is_running:
@@ -283,9 +259,7 @@ class MemoryMonitor(Lifecycle):
         if self._owns_flight and self._flight is not None:
             self._guard.run(PART, self._flight.end, error)
         self._ended = True
-        self._guard.run(PART, self._finish)
-        verdicts = self._guard.run(PART, self._final_verdicts) or []
-        end = self._guard.run(PART, log_end, self._step, verdicts, error, self.findings)
+        end = self._guard.run(PART, self._finish, error)
         self.log(end or {"type": "end", "time": time.time(), "steps": self._step})
         self._release()
 
@@ -303,18 +277,10 @@ class MemoryMonitor(Lifecycle):
         ran_out = {finding.device: finding for finding in self.findings if finding.kind is FindingKind.OOM}
         return [ran_out.get(name) or detector.verdict() for name, detector in self._detectors().items()]
 
-    def _final_verdicts(self) -> list[Finding]:
-        """The verdicts; a leak's verdict is also reported as a finding, since its rate covers more steps."""
-        verdicts = self.verdicts()
-        for verdict in verdicts:
-            if verdict.kind is FindingKind.LEAK and verdict not in self.findings:
-                self._keep(verdict)
-                self.log(verdict)
-        return verdicts
-
-    def _keep(self, finding: Finding) -> None:
-        if len(self.findings) < _MAX_FINDINGS:
+    def _store(self, finding: Finding) -> None:
+        if not finding.kind.is_quiet and len(self.findings) < _MAX_FINDINGS:
             self.findings.append(finding)
+        self.log(finding)
 
     def peaks(self) -> list[Peak]:
         """The highest usage of each device so far."""
@@ -325,36 +291,27 @@ class MemoryMonitor(Lifecycle):
     @property
     def log_path(self) -> Path | None:
         """Path of the live log; ``None`` if none is written."""
-        folder = self._run_folder
-        return folder.monitor_log if folder is not None and self.config.enabled and self.config.log else None
-
-    @property
-    def _run_folder(self) -> RunFolder | None:
-        return self._folder if isinstance(self._folder, RunFolder) else None
+        writes = self.config.enabled and self.config.log
+        return self._folder.monitor_log if self._folder is not None and writes else None
 
     def report(self, finding: Finding) -> None:
         """Store, log and display a finding without waiting for the next write."""
-        if not finding.kind.is_quiet:
-            self._keep(finding)
-        self.log(finding)
+        self._store(finding)
         if self._background is not None:
             self._background.hurry()
         if self._console:
             show_finding(finding)
 
     def _process_batch(self, now: float) -> Sequence[Finding]:
-        """Evaluate the samples of a batch of steps and investigate suspicions."""
         findings = self._judge()
         if self._flight is not None:
             self._flight.settle()
-        investigator = self._investigator
+        is_waiting, investigator = False, self._investigator
         if investigator is not None:
             findings += self._investigate(investigator)
-        is_waiting = investigator is not None and investigator.is_waiting
-        self._is_watching = investigator is not None and investigator.is_watching
+            is_waiting, self._is_watching = investigator.is_waiting, investigator.is_watching
         self._samples_every_step = is_waiting or self._is_watching
-        fewest, most = _BATCH_STEPS
-        batch = min(max(fewest, int(self._step * _BATCH_SHARE)), most)
+        batch = min(max(_BATCH_STEPS[0], int(self._step * _BATCH_SHARE)), _BATCH_STEPS[1])
         self._judge_step = self._step + (1 if is_waiting else batch)
         self._judge_time = now + _BATCH_SECONDS
         for finding in findings:
@@ -362,10 +319,9 @@ class MemoryMonitor(Lifecycle):
         return findings
 
     def _judge(self) -> list[Finding]:
-        """Pass the new samples to the log and to the detectors of their devices."""
         new, self._new = self._new, []
-        if new and self._background is not None:
-            self._background.put(new)
+        if new:
+            self.log(new)
         names = dict.fromkeys([sample.device for sample in new])
         findings: list[Finding] = []
         for name in names:
@@ -378,8 +334,9 @@ class MemoryMonitor(Lifecycle):
         if state is None:
             # the CPU was monitored until the accelerator was found
             self._devices.pop(CPU, None)
-            awaits = self._investigator is not None
-            state = self._devices[device] = _DeviceState(self._patterns, awaits_evidence=awaits)
+            awaits, patterns = self._investigator is not None, self._patterns
+            detector = Detector(patterns, awaits_evidence=awaits) if patterns is not None else None
+            state = self._devices[device] = _DeviceState(detector)
         return state
 
     def _detectors(self) -> dict[str, Detector]:
@@ -404,25 +361,17 @@ class MemoryMonitor(Lifecycle):
     def _skipped_samples(self) -> list[MemorySample]:
         return self._counters.passed(self._step) if self._counters is not None else []
 
-    def _finish(self) -> None:
+    def _finish(self, error: BaseException | None) -> LogRecord:
         self._new += self._skipped_samples()
         for finding in self._judge():
             self.report(finding)
-        for state in self._devices.values():
-            if state.detector is not None:
-                for finding in state.detector.close():
-                    self.report(finding)
-        if self._background is not None:
-            self._background.put(CLOSE_ROWS)
-
-    def _open_sinks(self) -> list[Sink]:
-        folder = self._run_folder
-        sinks: list[Sink | None] = []
-        # files first: a signal may have interrupted the holder of the console's lock
-        if self.log_path is not None:
-            sinks.append(self._guard.run(WRITING, LogSink, self.log_path))
-        if folder is not None and self.config.scalars:
-            sinks.append(self._guard.run("TensorBoard scalars", ScalarSink, folder.path))
-        if self._console:
-            sinks.append(LineSink(self.config.log_every_n_steps))
-        return [sink for sink in sinks if sink is not None]
+        for detector in self._detectors().values():
+            for finding in detector.close():
+                self.report(finding)
+        self.log(CLOSE_ROWS)
+        verdicts = self.verdicts()
+        for verdict in verdicts:
+            # a leak's verdict is also a finding, since its rate covers more steps
+            if verdict.kind is FindingKind.LEAK and verdict not in self.findings:
+                self._store(verdict)
+        return log_end(self._step, verdicts, error, self.findings)

@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +18,16 @@ from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import WindowRecord
 from tbmem.present.lines import console_handler, get_logger, show_finding
 from tbmem.runtime.process.guard import WRITING, Guard
-from tbmem.runtime.process.identity import find_rank
-from tbmem.runtime.process.lifecycle import Lifecycle
+from tbmem.runtime.process.lifecycle import Lifecycle, find_rank
 from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.runtime.profiling.address_recorder import AddressRecorder
-from tbmem.runtime.profiling.schedule import ScheduleState, describe_schedule, schedule_at
-from tbmem.runtime.profiling.snapshots import Snapshots
-from tbmem.runtime.profiling.window import Window, WindowFiles, profiler_is_busy, why_not_now
-from tbmem.runtime.profiling.window_ledger import WindowLedger, short_run_finding
+from tbmem.runtime.profiling.schedule import ScheduleState, describe_schedule, schedule_at, short_run_finding
+from tbmem.runtime.profiling.window import PLAIN_STEPS, Snapshots, Window, WindowLedger, profiler_is_busy
 from tbmem.sources.torch_state.out_of_memory import is_out_of_memory
+from tbmem.sources.torch_state.profiler_state import in_backward
 from tbmem.units import format_bytes
 
 PART = "profiler"
-"""Name of this part in the log and in the summary's problems."""
 
 
 class MemoryProfiler(Lifecycle):
@@ -42,12 +38,11 @@ class MemoryProfiler(Lifecycle):
 
     Args:
         config: Lengths of the windows and what to record.
-        folder: Run folder for the files, a path or a RunFolder.
+        folder: Run folder for the files.
         snapshot: Memory history to record over the same windows; off by default.
-        guard: Handles errors; a new one by default.
+        guard: Handles errors.
         on_window: Called with each window that was written.
         console: Whether the schedule's states are logged as they come.
-        clock: Returns seconds.
         **overrides: Fields of ``config`` by name, such as ``active=5``.
 
     Raises:
@@ -64,32 +59,25 @@ class MemoryProfiler(Lifecycle):
         guard: Guard | None = None,
         on_window: Callable[[WindowRecord], None] | None = None,
         console: bool = True,
-        clock: Callable[[], float] = time.perf_counter,
         **overrides: Any,
     ) -> None:
-        super().__init__()
+        super().__init__(guard)
         self.config = override_section("profiling", config or ProfilingConfig(), overrides)
         self.ledger = WindowLedger()
         self._folder = folder
         self._snapshot = snapshot or SnapshotConfig(enabled=False)
         self._snapshots: Snapshots
-        self._guard = guard or Guard()
         self._on_window = on_window or (lambda record: None)
         self._level = logging.INFO if console else logging.DEBUG
-        self._clock = clock
         self._addresses = AddressRecorder()
         self._window: Window | None = None
         self._step = 0
-        self._resources = ExitStack()
         self.is_done = False
         """Nothing is on or scheduled: ``step()`` need not be called."""
-        self._reported_end = False
-        self.has_oom_snapshot = False
-        """Whether a snapshot was written when the allocation failed, so that none is needed later."""
         self._warned: set[str] = set()
         self._step_began = 0.0
-        self._gave_way = False
-        self._resumed_after, self._awaits_resume = 0, False
+        self._gave_way = self._awaits_resume = self._has_reported_end = False
+        self._resumed_after = 0
 
     def __enter__(self) -> MemoryProfiler:
         super().__enter__()
@@ -118,19 +106,15 @@ class MemoryProfiler(Lifecycle):
         """Whether no window is open or begins in the next ``steps`` steps."""
         if not self._is_running or not self.config.enabled:
             return True
-        off = (ScheduleState.WAIT, ScheduleState.STOPPED)
-        coming = range(self._step, self._step + steps + 1)
-        return self._window is None and all(schedule_at(step, self.config).state in off for step in coming)
+        coming = {schedule_at(step, self.config).state for step in range(self._step, self._step + steps + 1)}
+        return self._window is None and coming <= {ScheduleState.WAIT, ScheduleState.STOPPED}
 
     def watch(self, model: torch.nn.Module | None, *optimizers: torch.optim.Optimizer) -> None:
         """Name the model's parameters, buffers and modules as in ``named_parameters()``, and record optimizer state."""
         self._addresses.watch(model, *optimizers)
 
     def start(self, *, awaits_resume: bool = False) -> None:
-        """Start before the first training step.
-
-        Args:
-            awaits_resume: Whether the schedule begins with ``resume()``, which gives the first step.
+        """Start before the first training step, or with ``awaits_resume`` before ``resume()``.
 
         Raises:
             UsageError: It was started before.
@@ -147,21 +131,20 @@ class MemoryProfiler(Lifecycle):
         self._guard.run(PART, self._open)
 
     def step(self) -> bool:
-        """Record the end of a training step and the start of the next.
-
-        Returns:
-            Whether the profiler did work of its own in between, which shows in the host's memory and in the time.
-        """
+        """Record the end of a training step; returns whether the profiler did work of its own before the next."""
         if not self._is_running:
             return False
         if self.is_done:
             self._step += 1
             return False
-        if why := why_not_now(self._window):
-            self._warn_once(f"profiler: {why}")
+        if self._window is not None and not self._window.is_own_thread:
+            self._warn_once("profiler: step() came from another thread than start(); the window stays as it is")
+            return False
+        if in_backward():
+            self._warn_once("profiler: steps end inside of a backward pass, where no window can begin or end")
             return False
         busy = self._guard.run(PART, self._between_steps)
-        if not self._guard.is_on(PART):
+        if PART in self._guard.failed:
             self._abandon()
         return bool(busy)
 
@@ -177,13 +160,16 @@ class MemoryProfiler(Lifecycle):
         if self._window is not None:
             self._window.mute()
 
-    def stop(self, error: BaseException | None = None) -> None:
-        """End the run, by ``error`` if given; an open window is written with the steps recorded so far."""
+    def stop(self, error: BaseException | None = None, *, has_snapshot: bool = False) -> None:
+        """End the run, by ``error`` if given; an open window is written with the steps recorded so far.
+
+        After an out-of-memory error a snapshot is written, unless there is one of that moment (``has_snapshot``).
+        """
         if not self._is_running:
             return
         self._ended = True
         try:
-            if error is not None and not self.has_oom_snapshot and is_out_of_memory(error):
+            if error is not None and not has_snapshot and is_out_of_memory(error):
                 self._guard.run("out-of-memory snapshot", self._snapshots.write_at_oom)
             self._guard.run(PART, self._close, error)
         finally:
@@ -192,15 +178,15 @@ class MemoryProfiler(Lifecycle):
 
     def snapshot(self, name: str) -> Path | None:
         """Write a memory snapshot now; ``name`` is part of its file's name. ``None`` if the device supports none."""
-        if not self._is_running:
-            return None
-        return self._guard.run("snapshot", self._snapshots.write, name)
+        return self._guard.run("snapshot", self._snapshots.write, name) if self._is_running else None
 
     def short_run(self) -> Finding | None:
         """A finding if the run ended before the schedule; ``None`` if all windows are complete."""
-        if not self._guard.is_on(PART):
+        if PART in self._guard.failed:
             return None
-        return short_run_finding(self.config, max(self._step - 1, 0), self.ledger, resumed_after=self._resumed_after)
+        complete = sum(window.complete for window in self.ledger.windows)
+        steps, traces = max(self._step - 1, 0), len(self.ledger.traces)
+        return short_run_finding(self.config, steps, complete, traces, resumed_after=self._resumed_after)
 
     def _open(self) -> None:
         self._snapshots.find_history()
@@ -228,61 +214,60 @@ class MemoryProfiler(Lifecycle):
         point = schedule_at(self._step, self.config)
         if self._window is None:
             if point.state is not ScheduleState.ACTIVE:
-                self.ledger.add_plain_step(self._clock() - self._step_began)
+                self.ledger.plain_steps.append(time.perf_counter() - self._step_began)
             return False
         self._window.end_step()
         if point.state is ScheduleState.ACTIVE and point.last:
-            self._finish_window(complete=True)
+            self._finish_window(self._window, complete=True)
             return True
-        if self._window.is_waited_for:
+        if self._window.others.are_waiting:
             self._end_early(self._window)
             return True
         return False
 
     def _enter_step(self) -> bool:
-        """Apply the schedule to the step that begins."""
         point = schedule_at(self._step, self.config)
-        busy = False
-        if point.first and point.window:
-            busy = self._enter_state(point.state, point.window)
+        busy = point.first and point.window > 0 and self._enter_state(point.state, point.window)
         if self._window is not None and self._window.is_recording:
             self._window.begin_step(self._step + self._resumed_after)
         else:
-            self._step_began = self._clock()
+            self._step_began = time.perf_counter()
         stopped = point.state is ScheduleState.STOPPED
-        measured = self.ledger.has_enough_plain_steps or not self.config.enabled
+        measured = len(self.ledger.plain_steps) == PLAIN_STEPS or not self.config.enabled
         self.is_done = stopped and measured and not self._snapshots.waits_for_history
-        if stopped and not self._reported_end:
-            self._reported_end = True
+        if stopped and not self._has_reported_end:
+            self._has_reported_end = True
             self._log("profiler · off from step %d on", self._step + self._resumed_after)
             self._addresses.close()
         return busy
 
-    def _enter_state(self, state: ScheduleState, window: int) -> bool:
+    def _enter_state(self, state: ScheduleState, number: int) -> bool:
+        config = self.config
         if state is ScheduleState.WAIT:
-            self._log("profiler · %s wait", self._steps(self.config.wait))
-        if state is ScheduleState.WARMUP:
-            return self._prepare_window(window)
-        if state is ScheduleState.ACTIVE:
-            if self.config.warmup == 0:
-                self._prepare_window(window)
-            return self._begin_window()
-        return False
-
-    def _prepare_window(self, number: int) -> bool:
-        if not self._guard.is_on(WRITING):
+            self._log("profiler · %s wait", self._steps(config.wait))
             return False
+        if state is ScheduleState.WARMUP or config.warmup == 0:
+            self._prepare_window(number)
+        window = self._window
+        if window is None or state is ScheduleState.WARMUP:
+            return window is not None
+        of = f" of {config.repeat}" if config.repeat else ""
+        self._log("profiler · %s recording (window %d%s)", self._steps(config.active), number, of)
+        window.begin()
+        return True
+
+    def _prepare_window(self, number: int) -> None:
+        if WRITING in self._guard.failed:
+            return
         if threading.current_thread() is not threading.main_thread():
             # torch.profiler crashes the interpreter if its thread ends while it is on
             self._warn_once("profiler: windows are recorded in the main thread only; this one trains in another")
-            return False
+            return
         if profiler_is_busy():
             get_logger().warning(
-                "profiler: another torch profiler is running at step %d; window %d is left out",
-                self._step,
-                number,
+                "profiler: another torch profiler is running at step %d; window %d is left out", self._step, number
             )
-            return False
+            return
         config = self.config
         self._snapshots.find_history()
         self._window = Window(
@@ -292,21 +277,10 @@ class MemoryProfiler(Lifecycle):
             addresses=self._addresses if config.address_book else None,
             history=self._snapshots.history,
             give_way=self._give_way,
-            clock=self._clock,
         )
         self._window.prepare()
         if config.warmup:
             self._log("profiler · %s warm-up", self._steps(config.warmup))
-        return True
-
-    def _begin_window(self) -> bool:
-        window = self._window
-        if window is None:
-            return False
-        of = f" of {self.config.repeat}" if self.config.repeat else ""
-        self._log("profiler · %s recording (window %d%s)", self._steps(self.config.active), window.number, of)
-        window.begin()
-        return True
 
     def _give_way(self) -> None:
         """End the window with the previous step: the program starts a profiler of its own."""
@@ -316,55 +290,40 @@ class MemoryProfiler(Lifecycle):
         if window.is_recording:
             self._guard.run(PART, window.forget_step)
         self._guard.run(PART, self._end_early, window)
-        if not self._guard.is_on(PART):
+        if PART in self._guard.failed:
             self._abandon()
 
     def _end_early(self, window: Window) -> None:
         """Write the steps recorded so far: torch supports one profiler at a time."""
-        outcome = f"ends after step {window.steps[-1]}" if window.steps else "is left out"
+        steps = window.result.steps
         get_logger().warning(
             "profiler: the program starts a torch profiler of its own at step %d; window %d %s",
             self._step + self._resumed_after,
-            window.number,
-            outcome,
+            window.result.number,
+            f"ends after step {steps[-1]}" if steps else "is left out",
         )
-        if window.steps:
-            self._finish_window(complete=False)
+        if steps:
+            self._finish_window(window, complete=False)
         else:
             self._window = None
             window.discard()
 
-    def _finish_window(self, *, complete: bool) -> None:
-        window, self._window = self._window, None
-        assert window is not None
+    def _finish_window(self, window: Window, *, complete: bool) -> None:
+        self._window = None
         try:
-            files = window.finish(complete=complete)
+            result = window.finish(complete=complete)
         except OSError as error:
             self._guard.fail(WRITING, error)
             return
-        self.ledger.add(window, files, complete=complete)
-        self._report(window, files)
-        self._on_window(
-            WindowRecord(
-                number=window.number,
-                first_step=window.steps[0],
-                last_step=window.steps[-1],
-                complete=complete,
-                files=tuple(path.name for path in files.all()),
-            )
-        )
-
-    def _report(self, window: Window, files: WindowFiles) -> None:
-        name = files.trace.name if files.trace is not None else "no trace"
-        self._log(
-            "profiler · window %d written: %s (%s, %.1f s)",
-            window.number,
-            name,
-            format_bytes(window.cost.bytes_written),
-            window.cost.writing,
-        )
-        if not files.history_is_whole and files.snapshot is not None:
-            self._snapshots.warn_of_overflow(files.snapshot.name)
+        self.ledger.add(result)
+        name = result.trace.name if result.trace is not None else "no trace"
+        size, seconds = format_bytes(result.bytes_written), result.writing_seconds
+        self._log("profiler · window %d written: %s (%s, %.1f s)", result.number, name, size, seconds)
+        if not result.history_is_whole and result.snapshot is not None:
+            self._snapshots.warn_of_overflow(result.snapshot.name)
+        first, last, files = result.steps[0], result.steps[-1], tuple(path.name for path in result.files)
+        record = WindowRecord(number=result.number, first_step=first, last_step=last, complete=complete, files=files)
+        self._on_window(record)
 
     def _steps(self, count: int) -> str:
         """The next ``count`` steps in words, ``'steps 4-6'``."""
@@ -381,15 +340,13 @@ class MemoryProfiler(Lifecycle):
 
     def _close(self, error: BaseException | None) -> None:
         window = self._window
-        if window is None or not window.is_recording:
-            return
-        if error is None:
-            window.forget_step()
-        if window.steps:
-            self._finish_window(complete=False)
+        if window is not None and window.is_recording:
+            if error is None:
+                window.forget_step()
+            if window.result.steps:
+                self._finish_window(window, complete=False)
 
     def _abandon(self) -> None:
-        """Switch everything off."""
         self.is_done = True
         window, self._window = self._window, None
         if window is not None:

@@ -12,7 +12,7 @@ import torch
 from tbmem.config.schema import ProfilingConfig, RunConfig
 from tbmem.present.lines import console_handler, get_logger
 from tbmem.runtime.process.guard import Guard
-from tbmem.runtime.process.identity import find_rank
+from tbmem.runtime.process.lifecycle import find_rank
 from tbmem.runtime.process.run_folder import RunFolder, open_run_folder
 from tbmem.runtime.profiling.address_recorder import AddressRecorder
 from tbmem.runtime.profiling.window import Window, profiler_is_busy
@@ -26,7 +26,6 @@ class Recording:
     """Files of a ``record`` block."""
 
     folder: Path
-    """The run folder, numbered (``name_2``) if an earlier run has the name."""
     files: list[Path] = field(default_factory=list)
     """Set when the block ends."""
 
@@ -46,23 +45,19 @@ def record(
     devices a torch.profiler trace is written. The files are written after an exception, too.
 
     Args:
-        name: Folder below ``logdir``, a run for TensorBoard; numbered (``name_2``) if an earlier run has the name.
+        name: Folder below ``logdir``; numbered (``name_2``) if an earlier run has the name.
         logdir: Folder that holds all runs.
         model: Model whose parameters and modules are named in the address book.
         optimizer: Optimizer whose state is recorded in it.
         max_entries: Allocator events that are kept (snapshot only).
 
-    Yields:
-        The recording, with its ``folder`` and, at the end of the block, its ``files``.
-
     Raises:
         RunFolderError: The folder cannot be written.
     """
-    rank = find_rank()
+    rank, guard, addresses = find_rank(), Guard(), AddressRecorder()
     folder = open_run_folder(RunConfig(logdir=logdir, name=name), rank)
-    guard, recording = Guard(), Recording(folder.path)
+    recording = Recording(folder.path)
     history = MemoryHistory.of_this_process(max_entries)
-    addresses = AddressRecorder()
     addresses.watch(model, *([optimizer] if optimizer is not None else []))
     with console_handler():
         if folder.note and rank.rank == 0:
@@ -83,7 +78,8 @@ def _history(
     history: MemoryHistory, folder: RunFolder, addresses: AddressRecorder, guard: Guard, recording: Recording
 ) -> Iterator[None]:
     guard.run(PART, history.start)
-    guard.run(PART, _begin_addresses, addresses)
+    guard.run(PART, addresses.open)
+    guard.run(PART, addresses.begin)
     try:
         yield
     finally:
@@ -91,12 +87,9 @@ def _history(
             path = folder.snapshot(1)
             if guard.run(PART, history.write, path) is False:
                 get_logger().warning("record: the ring buffer is full, the first events are lost; raise max_entries")
-            if path.exists():
-                recording.files.append(path)
             book = guard.run(PART, addresses.end, {"snapshot": path.name})
-            if book is not None:
-                book_path = guard.run(PART, folder.write_address_book, book, path)
-                recording.files += [book_path] if book_path is not None else []
+            book_path = guard.run(PART, folder.write_address_book, book, path) if book is not None else None
+            recording.files += [file for file in (path, book_path) if file is not None and file.exists()]
         finally:
             guard.run("record (switching off)", addresses.close)
             guard.run("record (switching off)", history.stop)
@@ -104,17 +97,23 @@ def _history(
 
 @contextmanager
 def _trace(folder: RunFolder, addresses: AddressRecorder, guard: Guard, recording: Recording) -> Iterator[None]:
+    def begin() -> None:
+        addresses.open()
+        window.prepare()
+        window.begin()
+        window.begin_step(1)
+
     def finish() -> None:
         if window.is_recording:
-            files = guard.run(PART, window.finish, complete=True)
-            recording.files += files.all() if files is not None else []
+            result = guard.run(PART, window.finish, complete=True)
+            recording.files += result.files if result is not None else []
 
     def give_way() -> None:
         get_logger().warning("record: the program starts a torch profiler of its own; what follows is not recorded")
         finish()
 
     window = Window(ProfilingConfig(), folder, number=1, addresses=addresses, give_way=give_way)
-    guard.run(PART, _begin, window, addresses)
+    guard.run(PART, begin)
     try:
         yield
     finally:
@@ -123,15 +122,3 @@ def _trace(folder: RunFolder, addresses: AddressRecorder, guard: Guard, recordin
         finally:
             guard.run("record (switching off)", window.discard)
             guard.run("record (switching off)", addresses.close)
-
-
-def _begin_addresses(addresses: AddressRecorder) -> None:
-    addresses.open()
-    addresses.begin()
-
-
-def _begin(window: Window, addresses: AddressRecorder) -> None:
-    addresses.open()
-    window.prepare()
-    window.begin()
-    window.begin_step(1)

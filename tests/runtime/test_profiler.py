@@ -6,8 +6,10 @@ import gzip
 import json
 import logging
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -257,7 +259,9 @@ def test_the_profilers_records_do_not_outlive_the_window(tmp_path: Path) -> None
     assert sizes[-1] - sizes[1] < 2 << 20
 
 
-def test_cost_counts_what_the_clock_says(tmp_path: Path, train_step: TrainStep) -> None:
+def test_cost_counts_what_the_clock_says(
+    tmp_path: Path, train_step: TrainStep, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # given a clock that moves a second per reading
     now = [0.0]
 
@@ -265,7 +269,10 @@ def test_cost_counts_what_the_clock_says(tmp_path: Path, train_step: TrainStep) 
         now[0] += 1.0
         return now[0]
 
-    profiler = MemoryProfiler(folder=tmp_path, wait=1, warmup=1, active=2, repeat=1, clock=clock)
+    for module in ("profiler", "profiling.window"):
+        stand_in = SimpleNamespace(perf_counter=clock, time_ns=time.time_ns)
+        monkeypatch.setattr(f"tbmem.runtime.{module}.time", stand_in)
+    profiler = MemoryProfiler(folder=tmp_path, wait=1, warmup=1, active=2, repeat=1)
     _run(profiler, train_step, 6)
 
     cost = profiler.ledger.cost()

@@ -15,7 +15,7 @@ from tbmem.analysis.detector.detector import Detector
 from tbmem.analysis.diagnosis.leak_cause import explain
 from tbmem.config.schema import EvidenceConfig
 from tbmem.model.evidence import Channel, Conclusion, Evidence, Outcome, Suspicion
-from tbmem.model.files import atomic_write
+from tbmem.model.files import atomic_write, evidence_name
 from tbmem.model.finding import Finding
 from tbmem.runtime.process.guard import WRITING, Guard
 from tbmem.runtime.process.run_folder import RunFolder
@@ -23,19 +23,16 @@ from tbmem.sources.program.ownership import stack_of
 from tbmem.units import parse_bytes
 
 if TYPE_CHECKING:  # loaded by prepare()
-    from tbmem.runtime.evidence.session import EvidenceSession, Instruments
+    from tbmem.runtime.evidence.session import EvidenceSession
     from tbmem.sources.survivors.tracker import SurvivorTracker
 
 PART = "evidence"
-"""Name of this part in the log and in the summary's problems."""
 _WORTH_A_LOOK = 0.5
 """Share of ``evidence.min_leak`` from which growth is investigated: the rate is an estimate, and growth far below the
 smallest leak (Python's caches, a logger's) is not worth the cost."""
 _IN_PROCESS = (Channel.ALLOCATED, Channel.PEAK, Channel.RESERVED, Channel.HOST)
 """Channels whose growth this process can explain; child processes are not examined."""
-
 Suspect = tuple[str, Channel]
-"""A device and the channel that grows there."""
 
 
 class Investigator:
@@ -47,7 +44,7 @@ class Investigator:
         guard: Handles errors.
         is_free: Returns whether no profiler window overlaps the next ``n`` steps.
         room: Returns the free bytes of a device, if known.
-        instruments: Creates the searches and trackers; loaded on first use by default.
+        open_session: ``session.open_session``, which is loaded on first use.
     """
 
     def __init__(
@@ -57,14 +54,14 @@ class Investigator:
         guard: Guard,
         is_free: Callable[[int], bool] = lambda steps: True,
         room: Callable[[str], int | None] = lambda device: None,
-        instruments: Instruments | None = None,
+        open_session: Callable[..., EvidenceSession] | None = None,
     ) -> None:
         self._config = config
         self._folder = folder
         self._guard = guard
         self._is_free = is_free
         self._room = room
-        self._instruments = instruments
+        self._open_session = open_session
         self._session: EvidenceSession | None = None
         self._snapshot: Path | None = None
         self._windows = 0
@@ -86,14 +83,14 @@ class Investigator:
 
     def prepare(self) -> None:
         """Import what a session needs at the first steps: earlier it delays the start, later it appears as growth."""
-        if self._instruments is None:
-            from tbmem.runtime.evidence.session import Instruments
+        if self._open_session is None:
+            from tbmem.runtime.evidence.session import open_session
 
-            self._instruments = Instruments()
+            self._open_session = open_session
 
     def step(self, step: int, detectors: Mapping[str, Detector], frame: FrameType | None) -> list[Finding]:
         """Process an evaluated step; returns the detectors' findings on new conclusions."""
-        if not self._guard.is_on(PART):
+        if PART in self._guard.failed:
             return []
         try:
             return self._step(step, detectors, frame)
@@ -115,32 +112,27 @@ class Investigator:
             if evidence is None:
                 return []
             self._session = None
-            self._conclude(evidence, current, detectors)
+            self._conclude(evidence, current)
         findings = self._hand_over(step, current, detectors)
-        new = [
-            suspicion
-            for suspect, suspicion in _current_suspicions(detectors).items()
-            if suspect not in self._conclusions
-            and suspicion.bytes_per_step >= _WORTH_A_LOOK * parse_bytes(self._config.min_leak)
-        ]
-        if new and self._windows < self._config.max_windows:
-            self._begin(step, new[0], frame)
+        least = _WORTH_A_LOOK * parse_bytes(self._config.min_leak)
+        for suspect, suspicion in _current_suspicions(detectors).items():
+            is_new = suspect not in self._conclusions and suspicion.bytes_per_step >= least
+            if is_new and self._windows < self._config.max_windows:
+                self._begin(step, suspicion, frame)
+                break
         return findings
 
     def _begin(self, step: int, suspicion: Suspicion, frame: FrameType | None) -> None:
         self.prepare()
-        assert self._instruments is not None
+        assert self._open_session is not None
         self._windows += 1
         self._suspected[suspicion.device, suspicion.channel] = step
-        length = self._config.steps + suspicion.gap + 1
-        may_follow = self._config.births and self._is_free(length)
         self._snapshot = None
-        self._session = self._instruments.session(suspicion, self._config, self._capture, births=may_follow)
+        births = self._config.births and self._is_free(self._config.steps + suspicion.gap + 1)
+        self._session = self._open_session(suspicion, self._config, self._capture, births=births)
         self._session.begin(step, frame)
 
-    def _conclude(
-        self, evidence: Evidence, current: Mapping[Suspect, Suspicion], detectors: Mapping[str, Detector]
-    ) -> None:
+    def _conclude(self, evidence: Evidence, current: Mapping[Suspect, Suspicion]) -> None:
         for suspect, suspicion in current.items():
             self._suspected.setdefault(suspect, evidence.first_step)
             conclusion = explain(
@@ -164,23 +156,19 @@ class Investigator:
         findings: list[Finding] = []
         for suspect, conclusion in list(self._conclusions.items()):
             suspicion = current.get(suspect)
-            if suspicion is None:
-                # the growth has ended
+            if suspicion is None:  # the growth has ended
                 del self._conclusions[suspect]
-            elif self._is_ripe(conclusion, suspicion, step):
+                continue
+            # growth seen at the first evaluation counts from the start
+            began = self.resumed_after if suspicion.from_the_start else suspicion.first_step
+            if conclusion.outcome is not Outcome.CONFIRMED or step - began >= self._config.confirm_after:
                 del self._conclusions[suspect]
                 when = {"suspected_step": self._suspected.pop(suspect, step), "confirmed_step": step}
                 final = replace(conclusion, step=step, evidence={**conclusion.evidence, **when})
                 findings += detectors[suspect[0]].conclude(suspicion, final)
         return findings
 
-    def _is_ripe(self, conclusion: Conclusion, suspicion: Suspicion, step: int) -> bool:
-        """Whether the growth has lasted long enough; if seen at the first evaluation, it counts from the start."""
-        began = self.resumed_after if suspicion.from_the_start else suspicion.first_step
-        return conclusion.outcome is not Outcome.CONFIRMED or step - began >= self._config.confirm_after
-
     def _capture(self, births: SurvivorTracker) -> None:
-        """Write a memory snapshot of the examined steps (CUDA, XPU)."""
         from tbmem.sources.survivors.history_backend import HistorySurvivors
 
         if isinstance(births, HistorySurvivors) and self._folder is not None:
@@ -191,7 +179,7 @@ class Investigator:
     def _write(self, suspicion: Suspicion, evidence: Evidence, conclusion: Conclusion) -> Path | None:
         if self._folder is None:
             return None
-        path = self._folder.evidence(self._windows)
+        path = self._folder.path / evidence_name(self._windows)
         content = {"suspicion": asdict(suspicion), "evidence": asdict(evidence), "conclusion": asdict(conclusion)}
         with atomic_write(path) as partial:
             partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -8,9 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import NamedTuple
-
-import torch
 
 from tbmem.config.schema import EvidenceConfig
 from tbmem.model.evidence import Evidence, Site, Suspicion
@@ -18,12 +15,11 @@ from tbmem.sources.retainers.search import RetainerSearch
 from tbmem.sources.survivors.history_backend import HistorySurvivors
 from tbmem.sources.survivors.profiler_backend import ProfilerSurvivors
 from tbmem.sources.survivors.tracker import SurvivorTracker
-from tbmem.sources.torch_state.memory_history import cuda_history_is_on
+from tbmem.sources.torch_state.memory_history import cuda_history_is_on, history_module
 
-_LOOKS = 4
-"""Censuses of a session, the first before its first step: three intervals distinguish growth from fluctuation."""
-_FEWEST_LOOKS = 3
-"""Three are needed to detect growth; a heap too large for three is not searched."""
+_LOOKS, _FEWEST_LOOKS = 4, 3
+"""Censuses of a session, the first before its first step: three intervals distinguish growth from fluctuation. Three
+are needed to detect growth; a heap too large for three is not searched."""
 _LONGEST_GAP = 30
 """Maximum steps between two censuses, if memory grows only every few steps."""
 _BIRTHS_GAP = 2
@@ -31,14 +27,10 @@ _BIRTHS_GAP = 2
 
 
 class EvidenceSession:
-    """Censuses of holders, allocations followed in between, and a traced step at the end.
+    """Censuses of holders, allocations followed in between if possible, and a traced step at the end.
 
-    Args:
-        suspicion: The growth to examine; its gap sets the distance of the censuses.
-        config: Limits.
-        hunt: Searches for growing holders.
-        births: Follows allocations; ``None`` if that is not possible.
-        capture: Called before ``births`` ends, to write a snapshot.
+    The gap of the suspicion sets the distance of the censuses. ``capture`` is called before ``births`` ends, to write a
+    snapshot.
     """
 
     def __init__(
@@ -47,7 +39,7 @@ class EvidenceSession:
         config: EvidenceConfig,
         hunt: RetainerSearch,
         births: SurvivorTracker | None,
-        capture: Callable[[SurvivorTracker], object] = lambda births: None,
+        capture: Callable[[SurvivorTracker], object],
     ) -> None:
         self._config = config
         self._capture = capture
@@ -60,9 +52,8 @@ class EvidenceSession:
         self._is_tracing = False
         self._first_step = self._next_census = 0
         self._sites: tuple[Site, ...] | None = None
-        self._sizes_grow = 0.0
         self._notes: list[str] = []
-        self._seconds = 0.0
+        self._sizes_grow = self._seconds = 0.0
 
     def begin(self, step: int, frame: FrameType | None) -> None:
         """Begin with the step after ``step``."""
@@ -75,7 +66,8 @@ class EvidenceSession:
     def advance(self, step: int, frame: FrameType | None) -> Evidence | None:
         """Process the end of a step; returns the evidence when it is complete."""
         if self._is_tracing:
-            return self._advance_trace(step, frame)
+            self._traces_left -= 1
+            return self._result(step, frame) if self._hunt.untrace() else self._trace_or_finish(step, frame)
         self._end_step(step, lambda: self._take_census(step, frame) if step >= self._next_census else None)
         if self._censuses_left:
             return None
@@ -131,12 +123,6 @@ class EvidenceSession:
             self._is_tracing = self._traces_left > 0 and self._hunt.trace(frame)
         return None if self._is_tracing else self._result(step, frame)
 
-    def _advance_trace(self, step: int, frame: FrameType | None) -> Evidence | None:
-        self._traces_left -= 1
-        if self._hunt.untrace():
-            return self._result(step, frame)
-        return self._trace_or_finish(step, frame)
-
     def _result(self, step: int, frame: FrameType | None) -> Evidence:
         with self._timed():
             holders, notes = self._hunt.result(frame)
@@ -154,7 +140,6 @@ class EvidenceSession:
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
-        """Add the CPU seconds of this thread in the block."""
         began = time.thread_time()
         yield
         self._seconds += time.thread_time() - began
@@ -165,30 +150,15 @@ def births_of(device: str) -> SurvivorTracker | None:
     kind, _, index = device.partition(":")
     if kind == "cpu":
         return ProfilerSurvivors()
-    module = getattr(torch, kind, None) if kind in ("cuda", "xpu") else None
-    if module is None or not module.is_available() or not module.is_initialized():
+    memory = history_module(kind)
+    if memory is None:
         return None
-    if not hasattr(module.memory, "_record_memory_history"):
-        return None
-    return HistorySurvivors(module.memory, int(index or 0), history_is_on=kind == "cuda" and cuda_history_is_on())
+    return HistorySurvivors(memory, int(index or 0), history_is_on=kind == "cuda" and cuda_history_is_on())
 
 
-class Instruments(NamedTuple):
-    """Creates the searches and trackers of sessions."""
-
-    births_of: Callable[[str], SurvivorTracker | None] = births_of
-    """Returns the tracker of allocations on a device."""
-    new_hunt: Callable[[], RetainerSearch] = RetainerSearch
-    """Returns a search for holders."""
-
-    def session(
-        self,
-        suspicion: Suspicion,
-        config: EvidenceConfig,
-        capture: Callable[[SurvivorTracker], object],
-        *,
-        births: bool,
-    ) -> EvidenceSession:
-        """A session for one suspicion."""
-        following = self.births_of(suspicion.device) if births else None
-        return EvidenceSession(suspicion, config, self.new_hunt(), following, capture)
+def open_session(
+    suspicion: Suspicion, config: EvidenceConfig, capture: Callable[[SurvivorTracker], object], *, births: bool
+) -> EvidenceSession:
+    """A session for one suspicion; ``births``: whether allocations may be followed."""
+    following = births_of(suspicion.device) if births else None
+    return EvidenceSession(suspicion, config, RetainerSearch(), following, capture)

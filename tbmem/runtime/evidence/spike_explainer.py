@@ -26,37 +26,35 @@ def explain_spikes(
     explained = []
     until = clock() + _MOST_SECONDS
     for spike in findings:
-        if spike.kind is not FindingKind.SPIKE:
-            continue
-        covering = [path for path, steps in traces.items() if spike.first_step in steps]
-        for path in covering[:1]:
-            makers = _makers(path, spike) if clock() < until else ()
-            if makers:
-                explained.append(_explained(spike, makers, path.name))
+        if spike.kind is FindingKind.SPIKE:
+            path = next((path for path, steps in traces.items() if spike.first_step in steps), None)
+            sources = _sources(path, spike) if path is not None and clock() < until else ()
+            if path is not None and sources:
+                explained.append(_explained(spike, sources, path.name))
     return explained
 
 
-def _makers(path: Path, spike: Finding) -> tuple[SpikeSource, ...]:
+def _sources(path: Path, spike: Finding) -> tuple[SpikeSource, ...]:
     try:
         if path.stat().st_size > _MOST_BYTES:
             return ()
         timeline = read_trace(path)
     except (TbmemError, OSError):
-        # a file that another part has failed to write has been told of already
-        return ()
+        return ()  # the part that failed to write the file has reported it
     numbers = [number for number, device in enumerate(timeline.devices) if device.name == spike.device]
     return spike_sources(timeline, numbers[0], spike.first_step) if numbers else ()
 
 
-def _explained(spike: Finding, makers: tuple[SpikeSource, ...], file: str) -> Finding:
-    places = ", ".join(map(str, makers))
+def _explained(spike: Finding, sources: tuple[SpikeSource, ...], file: str) -> Finding:
     allocated = [
-        {"line": m.line, "operator": m.operator, "bytes": m.bytes, "allocations": m.allocations} for m in makers
+        {"line": source.line, "operator": source.operator, "bytes": source.bytes, "allocations": source.allocations}
+        for source in sources
     ]
     return replace(
         spike,
         severity=Severity.INFO,
-        message=f"the spike of step {spike.first_step}, beyond what its window's other steps held: {places}",
+        message=f"the spike of step {spike.first_step}, beyond what its window's other steps held: "
+        + ", ".join(map(str, sources)),
         evidence={**spike.evidence, "allocated_by": allocated, "files": [file]},
         advice="",
     )

@@ -22,6 +22,14 @@ from tbmem.sources.torch_state.storages import model_of
 FIRST, EACH = "first", "each"
 _MAX_OTHER_STEPS = 100
 """Steps of other optimizers after which the chosen one is considered unused."""
+_TWO_OPTIMIZERS = (
+    "two optimizers (%s, %s): steps are counted by the first; --step-on 2, --step-on each or a class's name chooses"
+    " otherwise"
+)
+_NO_OPTIMIZER = (
+    "no optimizer of torch stepped in this process · a loop without one, or in a process that the script starts, calls"
+    " MemoryCallback.step() itself; Keras has a callback, docs/keras.md"
+)
 
 
 class StepCounter:
@@ -29,9 +37,8 @@ class StepCounter:
 
     A training step is a step of one chosen optimizer; steps of other optimizers, as in a GAN, belong to it. If the
     chosen optimizer is deleted, or has not stepped for a hundred steps of the others, the next to step replaces it.
-
-    The step of an optimizer inside the backward pass (in a gradient hook) is reported at the next module call: before,
-    activations are still freed and nothing can be recorded.
+    A step inside the backward pass (in a gradient hook) is reported at the next module call: before, activations are
+    still freed and nothing can be recorded.
 
     Args:
         on_step: Called after each training step with the optimizer.
@@ -56,9 +63,8 @@ class StepCounter:
         self._hook = OptimizerHook(self._after_step)
 
     def close(self, *, report_last: bool = True) -> None:
-        """Remove the hooks; ``report_last``: whether a step that was not reported yet is reported."""
-        if not report_last:
-            self._unreported = None
+        """Remove the hooks, and report a step that was not reported yet unless ``report_last`` is false."""
+        self._unreported = self._unreported if report_last else None
         self._report_step()
         if self._hook is not None:
             self._hook.remove()
@@ -87,45 +93,33 @@ class StepCounter:
             self._on_step(optimizer)
 
     def _is_elected(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether this optimizer is chosen from now on."""
-        self._note_optimizer(optimizer)
+        if optimizer not in self._known:
+            self._note_optimizer(optimizer)
         self._others += 1
         if self._choice == EACH:
             return True
-        leader = self._leader() if self._leader is not None else None
-        if (leader is None and self._fits(optimizer)) or (leader is not None and self._others > _MAX_OTHER_STEPS):
+        kind = type(optimizer).__name__
+        if self._leader is not None and self._leader() is not None:
+            is_chosen = self._others > _MAX_OTHER_STEPS
+        elif self._choice.isdigit():
+            is_chosen = len(self.seen) >= int(self._choice)  # if the chosen one is deleted: any other
+        else:
+            is_chosen = self._choice in (FIRST, kind)
+        if is_chosen:
             if self._leader is not None:
-                get_logger().info("steps are counted by another optimizer from here on: %s", type(optimizer).__name__)
+                get_logger().info("steps are counted by another optimizer from here on: %s", kind)
             self._leader = weakref.ref(optimizer)
-            return True
-        return False
-
-    def _fits(self, optimizer: torch.optim.Optimizer) -> bool:
-        if self._choice.isdigit():
-            # if the chosen one is deleted: any other
-            return len(self.seen) >= int(self._choice)
-        return self._choice in (FIRST, type(optimizer).__name__)
+        return is_chosen
 
     def _note_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        if optimizer in self._known:
-            return
         self._known.add(optimizer)
         self.seen.append(type(optimizer).__name__)
         if len(self.seen) == 2 and self._choice == FIRST:
-            get_logger().info(
-                "two optimizers (%s, %s): steps are counted by the first; --step-on 2, --step-on each or a class's"
-                " name chooses otherwise",
-                *self.seen,
-            )
+            get_logger().info(_TWO_OPTIMIZERS, *self.seen)
 
 
 class MonitoredProgram:
-    """A monitored program; ``step_on`` is the ``choice`` of ``StepCounter``.
-
-    Raises:
-        RunFolderError: The run folder cannot be written.
-        ConfigError: ``monitor.devices`` names a device that is not there.
-    """
+    """A monitored program; ``step_on`` is the ``choice`` of ``StepCounter``. Raises what MemoryCallback raises."""
 
     def __init__(self, program: Program, config: LoadedConfig, step_on: str = FIRST) -> None:
         self._program = program
@@ -134,11 +128,10 @@ class MonitoredProgram:
         self._guard = Guard()
         self._is_first = True
         self._memory.start()
-        if not self._memory.is_active:
-            return  # switched off, or a rank that is not monitored
-        self._steps.open()
-        # threads may continue training after the last line; atexit runs after them
-        atexit.register(self._end)
+        if self._memory.is_active:  # or switched off, or a rank that is not monitored
+            self._steps.open()
+            # threads may continue training after the last line; atexit runs after them
+            atexit.register(self._end)
 
     def run(self) -> None:
         """Run the program; exceptions and ``SystemExit`` propagate to the interpreter."""
@@ -148,12 +141,9 @@ class MonitoredProgram:
         self._memory.step()
         if self._is_first:
             self._is_first = False
-            self._guard.run("looking for the model", self._watch, optimizer)
-
-    def _watch(self, optimizer: torch.optim.Optimizer) -> None:
-        model = model_of(optimizer)
-        if model is not None:
-            self._memory.watch(model, optimizer)
+            model = self._guard.run("looking for the model", model_of, optimizer)
+            if model is not None:
+                self._memory.watch(model, optimizer)
 
     def _end(self, error: BaseException | None = None) -> None:
         """End the run, by ``error`` if given; does nothing in a forked child."""
@@ -162,10 +152,6 @@ class MonitoredProgram:
         self._steps.close(report_last=error is None)  # after an error the step may not be whole
         if self._is_first and error is None:
             stepped = ", ".join(self._steps.seen)
-            reason = f"only {stepped} stepped" if stepped else "no optimizer of torch stepped in this process"
-            cure = (
-                "a loop without one, or in a process that the script starts, calls MemoryCallback.step() itself;"
-                " Keras has a callback, docs/keras.md"
-            )
-            get_logger().warning("no training step was seen: %s · %s", reason, cure if not stepped else "see --step-on")
+            reason = f"only {stepped} stepped · see --step-on" if stepped else _NO_OPTIMIZER
+            get_logger().warning("no training step was seen: %s", reason)
         self._memory.stop(error)

@@ -8,7 +8,7 @@ import os
 import sys
 import zipfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.machinery import BuiltinImporter, ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import Any
@@ -20,63 +20,52 @@ _STDIN = "<stdin>"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A program to run."""
+    """A program to run; ``name`` is the first item of its ``sys.argv``, ``path`` its ``__file__``."""
 
     name: str
-    """First item of ``sys.argv``."""
     path: str
-    """Its ``__file__``."""
     arguments: tuple[str, ...] = ()
     spec: ModuleSpec | None = None
-    """Spec of a module, folder or archive; ``None`` for a script, as in Python itself."""
     import_path: str | None = None
     """First item of ``sys.path``; ``None`` leaves it unchanged."""
 
     @classmethod
     def find(cls, words: Sequence[str]) -> Program:
-        """The program of a command line.
+        """The program of a command line: ``['train.py', '--lr', '3']``, ``['-m', 'package.train', '--lr', '3']``.
 
-        Args:
-            words: ``['train.py', '--lr', '3']``, ``['-m', 'package.train', '--lr', '3']``, a folder or an archive
-                with ``__main__.py`` in it, or ``'-'`` for a script on standard input.
-
-        Raises:
-            UsageError: There is no such script or module.
+        A folder or an archive with ``__main__.py`` in it is a program as well, ``'-'`` a script on standard input.
+        Raises UsageError if there is no such script or module.
         """
         if words[:1] == ["-m"]:
             if len(words) < 2:
                 raise UsageError("-m needs a module's name: tbmem run -m package.train")
-            return cls._module(words[1], words[2:])
-        return cls._script(words[0], words[1:])
+            return replace(cls._module(words[1]), arguments=tuple(words[2:]))
+        return replace(cls._script(words[0]), arguments=tuple(words[1:]))
 
     @classmethod
-    def _script(cls, name: str, arguments: Sequence[str]) -> Program:
+    def _script(cls, name: str) -> Program:
         if name == "-c":
             raise UsageError("-c: only a script in a file can be run; one on standard input is -")
         if name == "-":
             if sys.stdin is None or sys.stdin.isatty():
                 raise UsageError("-: there is no script on standard input")
-            return cls(name=name, path=_STDIN, arguments=tuple(arguments), import_path=_unless_safe_path(""))
+            return cls(name=name, path=_STDIN, import_path=_unless_safe_path(""))
         if not os.path.exists(name):
             raise UsageError(f"{name}: no such script; a module is run with -m")
         if not os.access(name, os.R_OK):
             raise UsageError(f"{name}: this script cannot be read: permission denied")
         path = os.path.join(os.getcwd(), name)
         if os.path.isdir(path) or zipfile.is_zipfile(path):
-            return cls._archive(name, path, arguments)
+            spec = PathFinder.find_spec("__main__", [path])
+            if spec is None or spec.origin is None or not hasattr(spec.loader, "get_code"):
+                kind = "a folder" if os.path.isdir(path) else "an archive"
+                raise UsageError(f"{name}: {kind} without __main__.py; name the script in it")
+            return cls(name=name, path=spec.origin, spec=spec, import_path=path)
         folder = os.path.dirname(os.path.realpath(path))
-        return cls(name=name, path=path, arguments=tuple(arguments), import_path=_unless_safe_path(folder))
+        return cls(name=name, path=path, import_path=_unless_safe_path(folder))
 
     @classmethod
-    def _archive(cls, name: str, path: str, arguments: Sequence[str]) -> Program:
-        spec = PathFinder.find_spec("__main__", [path])
-        if spec is None or spec.origin is None or not hasattr(spec.loader, "get_code"):
-            kind = "a folder" if os.path.isdir(path) else "an archive"
-            raise UsageError(f"{name}: {kind} without __main__.py; name the script in it")
-        return cls(name=name, path=spec.origin, arguments=tuple(arguments), spec=spec, import_path=path)
-
-    @classmethod
-    def _module(cls, name: str, arguments: Sequence[str]) -> Program:
+    def _module(cls, name: str) -> Program:
         import_path = _unless_safe_path(os.getcwd())
         _import_first_from(import_path)  # `tbmem run -m` finds what `python -m` finds
         spec = _find_spec(name)
@@ -84,7 +73,7 @@ class Program:
             spec = _find_spec(f"{name}.__main__")
         if spec is None or spec.loader is None or spec.origin is None or not hasattr(spec.loader, "get_code"):
             raise UsageError(f"{name}: no module of this name that can be run")
-        return cls(name=spec.origin, path=spec.origin, arguments=tuple(arguments), spec=spec, import_path=import_path)
+        return cls(name=spec.origin, path=spec.origin, spec=spec, import_path=import_path)
 
     def run(self, on_error: Callable[[BaseException], None]) -> None:
         """Run it; exceptions other than ``SystemExit`` are passed to ``on_error`` and propagate."""
@@ -99,14 +88,14 @@ class Program:
             raise
 
     def _become_main(self) -> ModuleType:
-        """Set up ``__main__``, ``sys.argv`` and ``sys.path`` as Python does."""
         module = ModuleType("__main__")
         spec = self.spec
+        loader = BuiltinImporter if self.path == _STDIN else SourceFileLoader("__main__", self.path)
         module.__dict__.update(
             __file__=self.path,
             __builtins__=sys.modules["builtins"],
             __spec__=spec,
-            __loader__=self._loader(),
+            __loader__=spec.loader if spec is not None else loader,
             __package__=spec.parent if spec is not None else None,
             __cached__=spec.cached if spec is not None else None,
         )
@@ -116,11 +105,6 @@ class Program:
         sys.argv[:] = [self.name, *self.arguments]
         _import_first_from(self.import_path)
         return module
-
-    def _loader(self) -> Any:
-        if self.spec is not None:
-            return self.spec.loader
-        return BuiltinImporter if self.path == _STDIN else SourceFileLoader("__main__", self.path)
 
     def _code(self) -> CodeType:
         if self.spec is not None:
@@ -140,12 +124,9 @@ def _unless_safe_path(import_path: str) -> str | None:
 
 def _import_first_from(import_path: str | None) -> None:
     """Put a folder first on ``sys.path``, in place of what Python has put there for tbmem itself."""
-    if import_path is None or sys.path[:1] == [import_path]:
-        return
-    if _unless_safe_path(import_path) is None:
-        sys.path.insert(0, import_path)  # Python has put nothing there
-    else:
-        sys.path[0] = import_path
+    if import_path is not None and sys.path[:1] != [import_path]:
+        taken = 0 if _unless_safe_path(import_path) is None else 1  # items that Python has put there
+        sys.path[:taken] = [import_path]
 
 
 def _find_spec(name: str) -> ModuleSpec | None:
@@ -156,10 +137,7 @@ def _find_spec(name: str) -> ModuleSpec | None:
 
 
 def _hide_frames_below(error: BaseException, last: FrameType) -> None:
-    """Remove tbmem's frames from the printed traceback.
-
-    Frames are added while the exception propagates, so they are removed in ``sys.excepthook``.
-    """
+    """Remove tbmem's frames from the printed traceback; they are added while the exception propagates."""
     shown = error.__traceback__
     while shown is not None and shown.tb_frame is not last:
         shown = shown.tb_next

@@ -20,7 +20,7 @@ from tbmem.runtime.oom import cuda_observer as oom_observer
 from tbmem.runtime.oom.cuda_observer import FailedRequest
 from tbmem.runtime.oom.sigterm import forget_sigterm, on_sigterm
 from tbmem.runtime.process.guard import WRITING, Guard
-from tbmem.runtime.process.identity import Process
+from tbmem.runtime.process.lifecycle import Process
 from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.sources.counters.memory_limits import HostState, host_state
 from tbmem.sources.torch_state.memory_history import MemoryHistory
@@ -28,53 +28,35 @@ from tbmem.sources.torch_state.out_of_memory import device_of, out_of_memory_in,
 from tbmem.units import format_bytes
 
 PART = "out-of-memory report"
-"""Name of this part in the log and in the summary's problems."""
 _REPORTS = 3
 _SHARE_OF_TIME = 0.01
 """The first ``_REPORTS`` failed requests of a run are examined, later ones within this share of the time: a loop
 that tries smaller batches, or a library that tries algorithms, must not be slowed down."""
-_AHEAD = 3.0
-"""Seconds for which the use of the host's memory is extrapolated from the last reading ..."""
-_AHEAD_FROM = 0.75
-"""... once this share of it is in use."""
+_AHEAD, _AHEAD_FROM = 3.0, 0.75
+"""Seconds for which the use of the host's memory is extrapolated, once this share of it is in use."""
 
 
-class _FailedRequestReport(NamedTuple):
-    """Report of a failed request that may or may not end the run."""
+class _Reported(NamedTuple):
+    """Report of a failed request that may or may not end the run, and the names of its files."""
 
     report: OomReport
     files: tuple[str, ...] = ()
 
 
 class Run(Protocol):
-    """The monitored run."""
+    """The monitored run; ``flush`` writes pending records after a SIGTERM, with whether the process ends now."""
 
-    def situation(self) -> RunContext:
-        """What is known of it at this moment."""
-
-    def report(self, finding: Finding) -> None:
-        """Store and display a finding."""
-
-    def log(self, record: LogRecord) -> None:
-        """Append a record to the live log."""
-
-    def flush(self, ends: bool) -> None:
-        """Write pending records after a SIGTERM; ``ends``: whether the process ends now."""
+    def situation(self) -> RunContext: ...  # noqa: D102
+    def report(self, finding: Finding) -> None: ...  # noqa: D102
+    def log(self, record: LogRecord) -> None: ...  # noqa: D102
+    def flush(self, ends: bool) -> None: ...  # noqa: D102
 
 
 class FlightRecorder:
     """Reports why memory ran out, while the allocations still exist.
 
-    Exceptions are not suppressed, and nothing is allocated on a device.
-
-    Args:
-        folder: Folder of reports and snapshots; ``None`` writes none.
-        config: Settings of the reports.
-        snapshot: Settings of memory snapshots.
-        guard: Handles errors.
-        console: Whether the report is displayed.
-        wrote: Called with each snapshot that was written.
-        host: Reads the host's limits.
+    Exceptions are not suppressed, and nothing is allocated on a device. Without a folder no file is written; ``wrote``
+    is called with each snapshot that was.
     """
 
     def __init__(
@@ -92,17 +74,14 @@ class FlightRecorder:
         self._config = config
         self._snapshot = snapshot
         self._guard = guard
-        self._run: Run
         self._console = console
         self._wrote = wrote
         self._host = host
-        self._pending: _FailedRequestReport | None = None
-        self._reports = 0
-        self._next_report = 0.0
-        self._is_busy = False
-        self._heeds_sigterm = False
+        self._run: Run
+        self._pending: _Reported | None = None
+        self._reports, self._next_report = 0, 0.0
+        self._is_busy = self._heeds_sigterm = self._has_warned = False
         self._pid = Process.number
-        self._has_warned = False
         self._before: tuple[float, int] | None = None
 
     def open(self, run: Run) -> None:
@@ -128,27 +107,24 @@ class FlightRecorder:
             self._log_caught(pending)
 
     def end(self, error: BaseException | None) -> bool:
-        """End the run; report why memory ran out, if it did.
-
-        Returns:
-            Whether a snapshot of that moment was written.
-        """
+        """End the run; report why memory ran out, if it did. Returns whether a snapshot of that moment was written."""
         if not self._config.enabled:
             return False
         pending, self._pending = self._pending, None
         oom_error = out_of_memory_in(error)
-        in_this_step = pending is not None and pending.report.shortage.step >= self._run.situation().step
-        if (
-            pending is not None
-            and in_this_step
-            and (error is None if oom_error is None else device_of(oom_error) != "cpu")
-        ):
-            self._report(self._with_holders(pending, oom_error), oom_error)
-            return bool(pending.files)
         if pending is not None:
+            fits = error is None if oom_error is None else device_of(oom_error) != "cpu"
+            if fits and pending.report.shortage.step >= self._run.situation().step:
+                if oom_error is not None and not pending.report.holdings:
+                    # a brief report: the exception's frames have the holders
+                    back = self._look_back(oom_error)
+                    report = replace(pending.report, holdings=back.holdings, seen=back.seen, notes=back.notes)
+                    pending = _Reported(report, pending.files)
+                self._report(pending, oom_error)
+                return bool(pending.files)
             self._log_caught(pending)
         if oom_error is not None:
-            self._report(_FailedRequestReport(self._look_back(oom_error)), oom_error)
+            self._report(_Reported(self._look_back(oom_error)), oom_error)
         return False
 
     def look_at_host(self) -> None:
@@ -158,6 +134,7 @@ class FlightRecorder:
         host = self._host()
         if self._is_near(host.limits[0]):
             self._has_warned = True
+            # the kernel kills without a message
             self._guard.run(PART, self._report_near, host)
 
     def _is_near(self, limit: Limit) -> bool:
@@ -173,7 +150,7 @@ class FlightRecorder:
 
     def _device_failed(self, request: FailedRequest) -> None:
         """Report a failed CUDA request, in the requesting thread, before the stack is unwound."""
-        if self._is_busy or self._pid != Process.number or not self._guard.is_on(PART):
+        if self._is_busy or self._pid != Process.number or PART in self._guard.failed:
             return
         self._is_busy = True
         began = time.monotonic()
@@ -184,13 +161,11 @@ class FlightRecorder:
                 ended = time.monotonic()
                 self._next_report = ended + (ended - began) / _SHARE_OF_TIME
             else:
-                shortages, situation = _shortages(), self._run.situation()
-                brief = shortages.brief_report(shortages.device_shortage(request, situation), situation)
-                self._pending = _FailedRequestReport(brief)
+                self._pending = _Reported(_shortages().brief_device_report(request, self._run.situation()))
         finally:
             self._is_busy = False
 
-    def _report_of_request(self, request: FailedRequest) -> _FailedRequestReport:
+    def _report_of_request(self, request: FailedRequest) -> _Reported:
         history = MemoryHistory.of_this_process(self._snapshot.max_entries)
         snapshot = history.take() if history is not None else None
         files: tuple[str, ...] = ()
@@ -199,61 +174,38 @@ class FlightRecorder:
             if self._guard.run(WRITING, history.write, path, snapshot) is not None:
                 self._wrote(path)
                 files = (path.name,)
-        shortages = _shortages()
-        return _FailedRequestReport(shortages.device_report(request, self._run.situation(), snapshot), files)
-
-    def _with_holders(self, pending: _FailedRequestReport, error: BaseException | None) -> _FailedRequestReport:
-        """Add the holders found from the exception's frames to a brief report."""
-        if pending.report.holdings or error is None:
-            return pending
-        back = self._look_back(error)
-        return pending._replace(
-            report=replace(pending.report, holdings=back.holdings, seen=back.seen, notes=back.notes)
-        )
+        return _Reported(_shortages().device_report(request, self._run.situation(), snapshot), files)
 
     def _look_back(self, error: BaseException) -> OomReport:
-        """Report of an exception raised by the loop; at least device and step."""
         situation = self._run.situation()
         report = self._guard.run(PART, lambda: _shortages().error_report(error, situation))
         if report is None:
-            device = device_of(error)
-            shortage = OomEvent(device=device, step=situation.step, requested=requested_bytes(error))
+            shortage = OomEvent(device=device_of(error), step=situation.step, requested=requested_bytes(error))
             report = OomReport(shortage=shortage, reasons=reasons_of(shortage, situation.findings))
         return report
 
-    def _report(self, pending: _FailedRequestReport, error: BaseException | None) -> None:
+    def _report(self, pending: _Reported, error: BaseException | None) -> None:
         reason = " ".join(str(error).split()) if error is not None else ""
+        more = ["", f"error: {reason}"] if reason else []
         kind = type(error).__name__ if error is not None else pending.report.shortage.error
-        sentence = shortage_sentence(pending.report)
-        self._publish(FindingKind.OOM, pending, sentence, "oom", ["", f"error: {reason}"] if reason else [], error=kind)
+        self._publish(FindingKind.OOM, pending, shortage_sentence(pending.report), "oom", more, error=kind)
 
-    def _log_caught(self, pending: _FailedRequestReport) -> None:
-        """Log a failed request after which the run continued."""
+    def _log_caught(self, pending: _Reported) -> None:
         shortage = pending.report.shortage
         get_logger().info(
             "step %d · a request of %s on %s failed and the training went on: it was caught, or a library tried what"
             " needs less",
-            shortage.step,
-            format_bytes(shortage.requested or 0),
-            shortage.device,
+            *(shortage.step, format_bytes(shortage.requested or 0), shortage.device),
         )
         self._run.log({"type": "caught", "time": time.time(), "files": list(pending.files), **pending.report.to_dict()})
 
     def _report_near(self, host: HostState) -> None:
-        """Report that the host's memory is nearly exhausted, since the kernel kills without a message."""
         report = _shortages().host_report(host, self._run.situation())
-        self._publish(FindingKind.NEAR_CAPACITY, _FailedRequestReport(report), near_sentence(report), "near-limit")
+        self._publish(FindingKind.NEAR_CAPACITY, _Reported(report), near_sentence(report), "near-limit")
 
     def _publish(
-        self,
-        kind: FindingKind,
-        pending: _FailedRequestReport,
-        message: str,
-        word: str,
-        more: Sequence[str] = (),
-        **evidence: str,
+        self, kind: FindingKind, pending: _Reported, message: str, word: str, more: Sequence[str] = (), **evidence: str
     ) -> None:
-        """Write a report to a file, store it as a finding, and display it."""
         report, shortage, files = pending.report, pending.report.shortage, list(pending.files)
         lines = shortage_lines(report)
         if self._folder is not None:

@@ -13,7 +13,6 @@ from tbmem.analysis.diagnosis.oom_holders import MOST, holdings_of, holdings_of_
 from tbmem.analysis.recordings.fragmentation import pieces_of
 from tbmem.model.oom import AllocatorUsage, Limit, OomEvent, OomHolder, OomReport, RunContext
 from tbmem.model.sample import MemorySample
-from tbmem.model.timeline import AllocationTimeline
 from tbmem.runtime.oom.cuda_observer import FailedRequest
 from tbmem.sources.counters.memory_limits import HostState, host_state
 from tbmem.sources.program.ownership import asking_line, innermost_frame, raising_line, training_frame
@@ -29,18 +28,24 @@ def device_report(request: FailedRequest, situation: RunContext, snapshot: Mappi
     """Report of a failed CUDA request, before the stack is unwound."""
     device = f"cuda:{request.device}"
     found = live_memory(training_frame())
-    timeline = _timeline(snapshot)
+    # the blocks of the snapshot, without its events
+    segments = (snapshot or {}).get("segments")
+    timeline = timeline_of_snapshot({"segments": segments}) if segments else None
     if timeline is None or device not in [entry.name for entry in timeline.devices]:
-        shortage = device_shortage(request, situation)
-        return _report(shortage, situation, holdings_of(found.live, device, found.lines), found)
+        return _report(_device_shortage(request, situation, None), situation, found)
     number = timeline.device_number(device)
-    shortage = device_shortage(request, situation, pieces_of(timeline, number))
+    shortage = _device_shortage(request, situation, pieces_of(timeline, number))
     holdings = holdings_of_blocks(timeline, number, found.live, found.lines)
-    return _report(shortage, situation, holdings, found, () if len(timeline.stacks) else (_NO_STACKS,))
+    return _report(shortage, situation, found, holdings, () if len(timeline.stacks) else (_NO_STACKS,))
 
 
-def device_shortage(request: FailedRequest, situation: RunContext, pieces: AllocatorUsage | None = None) -> OomEvent:
-    """The failed request by the allocator and the counters alone; takes microseconds."""
+def brief_device_report(request: FailedRequest, situation: RunContext) -> OomReport:
+    """Report by the allocator and the counters alone, without holders; takes microseconds."""
+    shortage = _device_shortage(request, situation, None)
+    return OomReport(shortage=shortage, reasons=reasons_of(shortage, situation.findings))
+
+
+def _device_shortage(request: FailedRequest, situation: RunContext, pieces: AllocatorUsage | None) -> OomEvent:
     device = f"cuda:{request.device}"
     sample = situation.last.get(device)
     pieces = pieces or _pieces(sample)
@@ -62,11 +67,6 @@ def device_shortage(request: FailedRequest, situation: RunContext, pieces: Alloc
     )
 
 
-def brief_report(shortage: OomEvent, situation: RunContext) -> OomReport:
-    """Report with reasons but without holders."""
-    return OomReport(shortage=shortage, reasons=reasons_of(shortage, situation.findings))
-
-
 def error_report(error: BaseException, situation: RunContext) -> OomReport:
     """Report of an exception raised by the loop, whose frames still hold their variables."""
     device = device_of(error)
@@ -76,23 +76,15 @@ def error_report(error: BaseException, situation: RunContext) -> OomReport:
         known = _of_host(host_state())
     elif sample is not None:
         known = {"pieces": _pieces(sample), "process": sample.reserved, "device_total": sample.device_total}
-    shortage = OomEvent(
-        device=device,
-        step=situation.step,
-        requested=requested_bytes(error),
-        line=raising_line(error.__traceback__),
-        error=type(error).__name__,
-        **known,
-    )
-    found = live_memory(innermost_frame(error.__traceback__))
-    return _report(shortage, situation, holdings_of(found.live, device, found.lines), found)
+    known |= {"requested": requested_bytes(error), "line": raising_line(error.__traceback__)}
+    shortage = OomEvent(device=device, step=situation.step, error=type(error).__name__, **known)
+    return _report(shortage, situation, live_memory(innermost_frame(error.__traceback__)))
 
 
 def host_report(host: HostState, situation: RunContext) -> OomReport:
     """Report of the holders of the host's memory before it is exhausted."""
     shortage = OomEvent(device="cpu", step=situation.step, requested=None, **_of_host(host))
-    found = live_memory(None)
-    return _report(shortage, situation, holdings_of(found.live, "cpu", found.lines), found)
+    return _report(shortage, situation, live_memory(None))
 
 
 def _of_host(host: HostState) -> dict[str, Any]:
@@ -102,10 +94,12 @@ def _of_host(host: HostState) -> dict[str, Any]:
 def _report(
     shortage: OomEvent,
     situation: RunContext,
-    holdings: Sequence[OomHolder],
     found: LiveHolders,
+    holdings: Sequence[OomHolder] | None = None,
     notes: Sequence[str] = (),
 ) -> OomReport:
+    if holdings is None:
+        holdings = holdings_of(found.live, shortage.device, found.lines)
     return OomReport(
         shortage=shortage,
         reasons=reasons_of(shortage, situation.findings),
@@ -113,13 +107,6 @@ def _report(
         seen=sum(holding.bytes for holding in holdings),
         notes=(*notes, *(() if found.complete else (_NOT_ALL,))),
     )
-
-
-def _timeline(snapshot: Mapping[str, Any] | None) -> AllocationTimeline | None:
-    """The blocks of a snapshot, without its events."""
-    if snapshot is None or not snapshot.get("segments"):
-        return None
-    return timeline_of_snapshot({"segments": snapshot["segments"]})
 
 
 def _pieces(sample: MemorySample | None) -> AllocatorUsage | None:

@@ -10,10 +10,9 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from tbmem.runtime.process.identity import Process
+from tbmem.runtime.process.lifecycle import Process
 
 Flush = Callable[[bool], None]
-"""Called with whether the process ends now."""
 
 
 class _Handler:
@@ -31,46 +30,32 @@ class _Handler:
         # if a handler of the program calls this one, the program decides whether it ends
         ends = self.previous is signal.SIG_DFL and signal.getsignal(number) is self
         if self.pid == Process.number and not self._busy:
-            self._flush(ends)
+            self._busy = True
+            try:
+                for flush in list(self.flushes):
+                    with contextlib.suppress(Exception):
+                        flush(ends)
+            finally:
+                self._busy = False
         if callable(self.previous):
             self.previous(number, frame)
         elif ends:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
-    def _flush(self, ends: bool) -> None:
-        self._busy = True
-        try:
-            for flush in list(self.flushes):
-                with contextlib.suppress(Exception):
-                    flush(ends)
-        finally:
-            self._busy = False
-
-    def origin(self) -> Any:
-        """The handler before any of tbmem's."""
-        return self.previous.origin() if isinstance(self.previous, _Handler) else self.previous
-
-    def remove(self) -> None:
-        """Restore the previous handler, unless the program has set another since."""
-        current: object = signal.getsignal(signal.SIGTERM)
-        if current is self:
-            signal.signal(signal.SIGTERM, self.previous)
-
 
 def on_sigterm(flush: Flush) -> None:
-    """Call ``flush`` at SIGTERM, until ``forget_sigterm``.
+    """Call ``flush``, with whether the process ends now, at SIGTERM, until ``forget_sigterm``.
 
-    Has no effect outside the main thread, where Python cannot set handlers, and if the signal is ignored or handled
-    by a C library.
+    Has no effect outside the main thread, and if the signal is ignored or handled by a C library.
     """
     if threading.current_thread() is not threading.main_thread():
         return
     handler = _Handler.installed
     if handler is None or handler.pid != Process.number:
-        current: object = signal.getsignal(signal.SIGTERM)
-        # a handler of the parent process, or one closed in another thread
-        previous = current.origin() if isinstance(current, _Handler) else current
+        previous: Any = signal.getsignal(signal.SIGTERM)
+        while isinstance(previous, _Handler):  # of the parent process, or closed in another thread
+            previous = previous.previous
         if previous is None or previous is signal.SIG_IGN:
             return
         handler = _Handler.installed = _Handler(previous)
@@ -86,5 +71,6 @@ def forget_sigterm(flush: Flush) -> None:
     handler.flushes.remove(flush)
     if not handler.flushes and handler.pid == Process.number:
         _Handler.installed = None
-        if threading.current_thread() is threading.main_thread():
-            handler.remove()
+        is_ours = signal.getsignal(signal.SIGTERM) is handler  # or the program has set another since
+        if is_ours and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler.previous)

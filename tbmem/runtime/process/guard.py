@@ -20,18 +20,9 @@ class Guard:
     def __init__(self) -> None:
         self.problems: list[str] = []
         self.failed: set[str] = set()
-        """Parts that are switched off."""
-
-    def is_on(self, part: str) -> bool:
-        """Whether ``part`` has not failed."""
-        return part not in self.failed
 
     def run(self, part: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
-        """Call a part, unless it has failed before.
-
-        Returns:
-            What ``call`` returned, or ``None`` if it failed, now or earlier.
-        """
+        """Call a part and return its result, or ``None`` if the part has failed, now or earlier."""
         if part in self.failed:
             return None
         try:
@@ -42,10 +33,8 @@ class Guard:
 
     def fail(self, part: str, error: BaseException) -> None:
         """Switch ``part`` off and log the error."""
-        if part in self.failed:
-            return
-        self.failed.add(part)
-        problem = f"{part} is off: {type(error).__name__}: {error}"
-        self.problems.append(problem)
-        get_logger().warning("%s; training goes on", problem)
-        get_logger().debug("%s failed", part, exc_info=error)
+        if part not in self.failed:
+            self.failed.add(part)
+            self.problems.append(f"{part} is off: {type(error).__name__}: {error}")
+            get_logger().warning("%s; training goes on", self.problems[-1])
+            get_logger().debug("%s failed", part, exc_info=error)

@@ -10,35 +10,32 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 
 class OptimizerHook:
-    """Calls a listener at each step of any optimizer until ``remove()``.
+    """Calls a listener at each step of any optimizer, until ``remove()``; not while torch.compile traces a graph.
 
     torch raises into the training loop if a hook is removed while hooks run, which happens when the profiler's last
     window ends under ``tbmem run``. Therefore all listeners share one torch hook, removed with the last of them.
-
-    Args:
-        listener: Called with the optimizer, except while torch.compile traces a graph.
     """
 
-    _listeners: tuple[OptimizerHook, ...] = ()
+    _hooks: tuple[OptimizerHook, ...] = ()
     _handle: Any = None
 
     def __init__(self, listener: Callable[[torch.optim.Optimizer], None]) -> None:
         self._listener = listener
-        OptimizerHook._listeners += (self,)
+        OptimizerHook._hooks += (self,)
         if OptimizerHook._handle is None:
             OptimizerHook._handle = register_optimizer_step_post_hook(_after_step)
 
     def remove(self) -> None:
-        """Stop calling the listener."""
-        OptimizerHook._listeners = tuple(hook for hook in OptimizerHook._listeners if hook is not self)
-        if not OptimizerHook._listeners and OptimizerHook._handle is not None:
+        """Stop calling the listener; may be called again."""
+        OptimizerHook._hooks = tuple(hook for hook in OptimizerHook._hooks if hook is not self)
+        if not OptimizerHook._hooks and OptimizerHook._handle is not None:
             OptimizerHook._handle.remove()
             OptimizerHook._handle = None
 
     @classmethod
     def notify(cls, optimizer: torch.optim.Optimizer) -> None:
         """Call all listeners."""
-        for hook in cls._listeners:
+        for hook in cls._hooks:
             hook._listener(optimizer)
 
 

@@ -7,10 +7,9 @@ import socket
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain, count
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -18,8 +17,7 @@ from tbmem.config.schema import RunConfig
 from tbmem.errors import RunFolderError
 from tbmem.model import files
 from tbmem.model.address_book import AddressBook
-from tbmem.model.files import atomic_write
-from tbmem.runtime.process.identity import Rank
+from tbmem.runtime.process.lifecycle import Rank
 
 _JOB_VARIABLES = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "TORCHELASTIC_RUN_ID")
 """Variables with one value per job, the same on all ranks."""
@@ -27,23 +25,18 @@ _LAUNCH_VARIABLES = (
     *("TORCHELASTIC_RESTART_COUNT", "SLURM_STEP_ID", "SLURM_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE"),
 )
 """Variables that differ between launches of a job and are the same on all ranks."""
-_NO_JOB = ("", "none")
-"""Values that torchrun sets without a job id."""
 _LOOKS, _BETWEEN_LOOKS = 20, 0.05
 """Number of attempts, and seconds between them, to read an owner's file that is still empty."""
 
 
 class RunFolder:
-    """The files of one rank of a run.
-
-    Raises:
-        RunFolderError: The folder cannot be made or written.
-    """
+    """The files of one rank of a run; raises RunFolderError if the folder cannot be made or written."""
 
     def __init__(self, path: str | os.PathLike[str], rank: int = 0) -> None:
         # absolute: the program may change its working directory
         self.path = Path(path).expanduser().absolute()
         self.worker = files.worker_name(socket.gethostname(), rank)
+        self.monitor_log = self.path / files.MONITOR_LOG
         self.note = ""
         """A line for the user; may be empty."""
         try:
@@ -51,14 +44,10 @@ class RunFolder:
             with tempfile.TemporaryFile(dir=self.path):
                 pass
         except OSError as error:
-            reason = error.strerror or str(error)
-            advice = "set run.logdir to a folder that can be written"
-            raise RunFolderError(f"run.logdir: cannot write to {self.path}: {reason}; {advice}") from error
-
-    @property
-    def monitor_log(self) -> Path:
-        """The live log."""
-        return self.path / files.MONITOR_LOG
+            raise RunFolderError(
+                f"run.logdir: cannot write to {self.path}: {error.strerror or error}; set run.logdir to a folder that"
+                " can be written"
+            ) from error
 
     def trace(self, time_ns: int) -> Path:
         """Path of a trace begun at ``time_ns`` (Unix nanoseconds)."""
@@ -66,49 +55,31 @@ class RunFolder:
 
     def snapshot(self, label: str | int) -> Path:
         """Unused path of a memory snapshot; a number is increased until the file does not exist."""
-        return self._free(files.snapshot_name, label)
+        labels = count(label) if isinstance(label, int) else _numbered(label)
+        return self._unused(files.snapshot_name(self.worker, each) for each in labels)
 
-    def _free(self, name_of: Callable[[str, Any], str], label: str | int) -> Path:
-        """The first path that does not exist yet: ``label``, then with increasing numbers."""
-        again = (label + number if isinstance(label, int) else f"{label}-{number + 1}" for number in count(1))
-        labels = chain([label], again)
-        return next(path for number in labels if not (path := self.path / name_of(self.worker, number)).exists())
-
-    def evidence(self, number: int) -> Path:
-        """Path of the evidence on the ``number``-th suspicion."""
-        return self.path / files.evidence_name(number)
+    def _unused(self, names: Iterator[str]) -> Path:
+        return next(path for name in names if not (path := self.path / name).exists())
 
     def write_shortage(self, text: str, word: str) -> Path:
-        """Write an out-of-memory report atomically; a second one has a number.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
-        path = self._free(files.oom_report_name, word)
-        with atomic_write(path) as partial:
+        """Write an out-of-memory report atomically; a second one has a number. May raise OSError."""
+        path = self._unused(files.oom_report_name(self.worker, each) for each in _numbered(word))
+        with files.atomic_write(path) as partial:
             partial.write_text(text, encoding="utf-8")
         return path
 
     def write_address_book(self, book: AddressBook, beside: Path) -> Path:
-        """Write the address book of a trace or snapshot atomically.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
+        """Write the address book of a trace or snapshot atomically. May raise OSError."""
         path = beside.with_name(files.address_book_name(beside.name))
-        with atomic_write(path) as partial:
+        with files.atomic_write(path) as partial:
             book.save(partial)
         return path
 
 
 def open_run_folder(config: RunConfig, rank: Rank) -> RunFolder:
-    """Create the folder of this rank; if an earlier run has the name, the folder is numbered and ``note`` says so.
-
-    Raises:
-        RunFolderError: The folder cannot be made or written.
-    """
+    """Create the folder of this rank; if an earlier run has the name, the folder is numbered and ``note`` says so."""
     logdir = Path(config.logdir).expanduser().absolute()
-    name = config.name or (job_name(os.environ) if rank.world_size > 1 else time_name(time.time()))
+    name = config.name or (job_name(os.environ) if rank.world_size > 1 else _time_name(time.time()))
     try:
         run = claim_folder(logdir, name, rank)
     except OSError:
@@ -121,13 +92,10 @@ def open_run_folder(config: RunConfig, rank: Rank) -> RunFolder:
 
 
 def claim_folder(logdir: Path, name: str, rank: Rank) -> Path:
-    """The run's folder: ``name``, or ``name_2``, ``name_3`` ... if an earlier run has the name.
+    """The run's folder: ``name``, or ``name_2``, ``name_3`` ... if an earlier run has the name. May raise OSError.
 
     The first process that creates the owner's file owns the folder. All ranks of a job compute the same owner without
     communication. A rank claims a folder once, so that the ranks of a second run of the job take the next number.
-
-    Raises:
-        OSError: The folder cannot be made or written.
     """
     owner = launch_of(os.environ) if rank.world_size > 1 else uuid.uuid4().hex
     for number in count(1):
@@ -139,19 +107,14 @@ def claim_folder(logdir: Path, name: str, rank: Rank) -> Path:
 
 def _is_ours(folder: Path, owner: str) -> bool:
     owner_file = folder / files.owner_name()
-    if not owner_file.exists() and _has_log(folder):
+    logs = (folder.glob(pattern) for pattern in (files.MONITOR_LOG, f"{files.rank_folder('*')}/{files.MONITOR_LOG}"))
+    if not owner_file.exists() and any(chain.from_iterable(logs)):
         return False  # written by a MemoryMonitor with a given folder, or by an earlier version
     owner_file.parent.mkdir(parents=True, exist_ok=True)
     return _create(owner_file, owner) or _read_owner(owner_file) == owner
 
 
-def _has_log(folder: Path) -> bool:
-    ranks = folder.glob(f"{files.rank_folder('*')}/{files.MONITOR_LOG}")
-    return (folder / files.MONITOR_LOG).exists() or any(True for _ in ranks)
-
-
 def _create(path: Path, text: str) -> bool:
-    """Create a file; ``False`` if it exists."""
     try:
         with open(path, "x", encoding="utf-8") as file:
             file.write(text)
@@ -178,15 +141,13 @@ def launch_of(environment: Mapping[str, str]) -> str:
 
 
 def job_name(environment: Mapping[str, str]) -> str:
-    """A run name that is the same on all ranks of a job, without communication between them.
-
-    On one machine it is the start time of the launcher, across machines the job's id.
-    """
-    for variable in _JOB_VARIABLES:
-        if not _on_one_machine(environment) and environment.get(variable, "").lower() not in _NO_JOB:
-            return f"job-{environment[variable]}"
+    """A run name, the same on all ranks: the launcher's start time on one machine, across machines the job's id."""
+    if not _on_one_machine(environment):
+        for job in (environment.get(variable, "") for variable in _JOB_VARIABLES):
+            if job.lower() not in ("", "none"):  # torchrun without a job id sets "none"
+                return f"job-{job}"
     launcher = _launcher()
-    return time_name(launcher.create_time() if launcher is not None else time.time())
+    return _time_name(launcher.create_time() if launcher is not None else time.time())
 
 
 def _launcher() -> psutil.Process | None:
@@ -200,11 +161,14 @@ def _launcher() -> psutil.Process | None:
     return process
 
 
+def _numbered(label: str) -> Iterator[str]:
+    return chain([label], (f"{label}-{number}" for number in count(2)))
+
+
 def _on_one_machine(environment: Mapping[str, str]) -> bool:
     local = environment.get("LOCAL_WORLD_SIZE")
     return local is not None and local == environment.get("WORLD_SIZE")
 
 
-def time_name(moment: float) -> str:
-    """Name of a run that started at a Unix time in seconds."""
+def _time_name(moment: float) -> str:
     return time.strftime("%Y%m%d-%H%M%S", time.localtime(moment))

@@ -12,20 +12,11 @@ from tbmem.model.address_book import AddressBook, StorageNote
 from tbmem.model.category import Category
 from tbmem.runtime.process.optimizer_hook import OptimizerHook
 from tbmem.runtime.profiling.saved_tensors import SavedTensorRecorder
-from tbmem.sources.torch_state.storages import (
-    gradient_notes,
-    model_notes,
-    optimizer_parameters,
-    optimizer_state_notes,
-    tensor_notes,
-)
+from tbmem.sources.torch_state import storages
 
 
 class AddressRecorder:
-    """Records the addresses of named long-lived tensors during a window.
-
-    Models and optimizers are referenced weakly. Optimizers that were not given are found at their first step.
-    """
+    """Records the addresses of named tensors during a window; refers weakly to models and optimizers."""
 
     def __init__(self) -> None:
         self._models: list[weakref.ref[torch.nn.Module]] = []
@@ -40,24 +31,19 @@ class AddressRecorder:
         self._long_lived: set[tuple[str, int]] = set()
 
     def watch(self, model: torch.nn.Module | None, *optimizers: torch.optim.Optimizer) -> None:
-        """Register a model's names and optimizers.
-
-        Raises:
-            TypeError: An argument is neither.
-        """
+        """Register a model's names and optimizers; raises TypeError if an argument is neither."""
         if not isinstance(model, torch.nn.Module | None):
             raise TypeError(f"watch() takes a torch.nn.Module first, not {type(model).__name__}")
         for optimizer in optimizers:
             if not isinstance(optimizer, torch.optim.Optimizer):
                 raise TypeError(f"watch() takes optimizers after the model, not {type(optimizer).__name__}")
+        self._optimizers.update(optimizers)
         if model is not None:
             self._models.append(weakref.ref(model))
             for name, tensor in model.named_parameters():
                 self._name(tensor, name, self._parameter_names)
             for name, module in model.named_modules():
                 self._name(module, name, self._module_names)
-        for optimizer in optimizers:
-            self._optimizers.add(optimizer)
 
     def _name(self, target: object, name: str, names: dict[int, str]) -> None:
         """Name an object by its ``id`` during its lifetime: a later object may have the same."""
@@ -84,16 +70,15 @@ class AddressRecorder:
 
     def begin(self) -> None:
         """Start a window: record existing tensors, and saved tensors from now on."""
-        self._notes, self._gaps = [], 0
-        self._note_all()
+        self._notes, self._gaps = self._long_lived_notes(), 0
         self._long_lived = {(note.device, note.address) for note in self._notes}
         self._saved.begin()
 
     def end(self, about: Mapping[str, Any]) -> AddressBook:
         """End the window: record existing tensors and return the address book."""
         self._saved.end()
-        self._note_all()
-        notes, self._notes = self._notes or [], None
+        notes = [*(self._notes or []), *self._long_lived_notes()]
+        self._notes = None
         return AddressBook.from_notes(notes, {**about, "gaps": self._gaps})
 
     def _add_saved(self, note: StorageNote) -> None:
@@ -112,24 +97,21 @@ class AddressRecorder:
             # a gap in the address book is better than an error in the training loop
             self._gaps += 1
 
-    def _note_all(self) -> None:
-        if self._notes is None:
-            return
+    def _long_lived_notes(self) -> list[StorageNote]:
+        notes: list[StorageNote] = []
         for reference in self._models:
             model = reference()
             if model is not None:
-                self._notes.extend(model_notes(model))
-                self._notes.extend(gradient_notes(model.named_parameters()))
-        noted = {(note.device, note.address) for note in self._notes if note.category is Category.PARAMETER}
+                notes += [*storages.model_notes(model), *storages.gradient_notes(model.named_parameters())]
+        so_far = [*(self._notes or []), *notes]
+        noted = {(note.device, note.address) for note in so_far if note.category is Category.PARAMETER}
         for optimizer in self._optimizers:
-            parameters = self._parameter_notes(optimizer)
-            self._notes.extend(note for note in parameters if (note.device, note.address) not in noted)
-            self._notes.extend(self._optimizer_notes(optimizer))
-
-    def _parameter_notes(self, optimizer: torch.optim.Optimizer) -> Iterator[StorageNote]:
-        for name, parameter in optimizer_parameters(optimizer, self._parameter_names):
-            yield from tensor_notes(parameter, Category.PARAMETER, name)
+            for name, parameter in storages.optimizer_parameters(optimizer, self._parameter_names):
+                found = storages.tensor_notes(parameter, Category.PARAMETER, name)
+                notes += [note for note in found if (note.device, note.address) not in noted]
+            notes += self._optimizer_notes(optimizer)
+        return notes
 
     def _optimizer_notes(self, optimizer: torch.optim.Optimizer) -> Iterator[StorageNote]:
-        yield from gradient_notes(optimizer_parameters(optimizer, self._parameter_names))
-        yield from optimizer_state_notes(optimizer, self._parameter_names)
+        yield from storages.gradient_notes(storages.optimizer_parameters(optimizer, self._parameter_names))
+        yield from storages.optimizer_state_notes(optimizer, self._parameter_names)

@@ -1,4 +1,4 @@
-"""The profiler's schedule: its state in each step."""
+"""The profiler's schedule: its state in each step, and the finding on a run that is shorter."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tbmem.config.schema import ProfilingConfig
+from tbmem.model.finding import Finding, FindingKind, Severity
 
 
 class ScheduleState(str, Enum):
@@ -25,42 +26,70 @@ class SchedulePoint:
     window: int
     """Number of the cycle that the step belongs to, from 1; 0 outside all cycles."""
     first: bool
-    """First step of its state in this cycle."""
     last: bool
-    """Last step of its state in this cycle."""
 
 
-_OUTSIDE = 0
 _CYCLE = (ScheduleState.WAIT, ScheduleState.WARMUP, ScheduleState.ACTIVE)
 
 
 def schedule_at(step: int, config: ProfilingConfig) -> SchedulePoint:
     """The state of a step, numbered from 1: wait, warm up, record, ``repeat`` times (0: for ever).
 
-    With wait 1, warmup 2, active 3, repeat 2: step 1 waits, 2-3 warm up, 4-6 record, 7 waits, 8-9 warm up,
-    10-12 record, 13 and later are stopped.
+    With wait 1, warmup 2, active 3, repeat 2: 1 waits, 2-3 warm up, 4-6 record, 7-12 again, 13 and later are stopped.
     """
     if not config.enabled:
-        return SchedulePoint(ScheduleState.STOPPED, _OUTSIDE, False, False)
+        return SchedulePoint(ScheduleState.STOPPED, 0, False, False)
     since = step - 1 - config.skip_first
     if since < 0:
-        return SchedulePoint(ScheduleState.WAIT, _OUTSIDE, step == 1, since == -1)
+        return SchedulePoint(ScheduleState.WAIT, 0, step == 1, since == -1)
     cycle, position = divmod(since, config.cycle)
     if config.repeat and cycle >= config.repeat:
-        return SchedulePoint(ScheduleState.STOPPED, _OUTSIDE, False, False)
-    lengths = (config.wait, config.warmup, config.active)
-    for state, length in zip(_CYCLE, lengths, strict=True):
+        return SchedulePoint(ScheduleState.STOPPED, 0, False, False)
+    for state, length in zip(_CYCLE, (config.wait, config.warmup, config.active), strict=True):
         if position < length:
             return SchedulePoint(state, cycle + 1, position == 0, position == length - 1)
         position -= length
     raise AssertionError("a position lies in one of the three states of its cycle")
 
 
-def describe_schedule(config: ProfilingConfig, shown: int = 3, *, resumed_after: int = 0) -> str:
-    """The recorded steps in words; at most ``shown`` windows."""
+def describe_schedule(config: ProfilingConfig, *, resumed_after: int = 0) -> str:
+    """The recorded steps in words; at most three windows."""
     begin = resumed_after + config.skip_first + config.wait + config.warmup + 1
-    windows = [begin + number * config.cycle for number in range(min(config.repeat or shown, shown))]
-    lasts = [first + config.active - 1 for first in windows]
-    steps = ", ".join(f"{a}-{b}" if a < b else f"{a}" for a, b in zip(windows, lasts, strict=True))
-    more = config.repeat == 0 or config.repeat > shown
-    return f"records steps {steps}{', ...' if more else ''}"
+    firsts = [begin + number * config.cycle for number in range(min(config.repeat or 3, 3))]
+    steps = ", ".join(f"{a}-{a + config.active - 1}" if config.active > 1 else f"{a}" for a in firsts)
+    return f"records steps {steps}{', ...' if config.repeat == 0 or config.repeat > 3 else ''}"
+
+
+def short_run_finding(
+    config: ProfilingConfig, steps: int, complete: int, traces: int, *, resumed_after: int = 0
+) -> Finding | None:
+    """The finding on a run shorter than its schedule; ``None`` if all windows (with repeat=0: one) are complete."""
+    wanted = max(config.repeat, 1)
+    if not config.enabled or steps >= config.steps_needed or complete >= wanted:
+        return None
+    if steps == 0:
+        message = "the run ended before a training step was counted, so the profiler recorded nothing"
+        advice = "call step() after each training step; tbmem run counts the steps of torch's optimizers"
+    else:
+        keys = ("skip_first", "wait", "warmup", "active", "repeat")
+        setting = ", ".join(f"profiling.{key}={getattr(config, key)}" for key in keys)
+        message = (
+            f"the run ended after {_counted(steps, 'step')}, but the profiler's schedule needs {config.steps_needed}"
+            f" steps: {complete} of {wanted} windows complete, {_counted(traces, 'trace')} written ({setting})"
+        )
+        others = ", ".join(f"profiling.{key}" for key in keys[:-1])
+        advice = f"train for at least {config.steps_needed} steps, or lower {others} or profiling.{keys[-1]}"
+    return Finding(
+        kind=FindingKind.SHORT_RUN,
+        severity=Severity.WARNING,
+        device="",
+        first_step=resumed_after + 1,
+        last_step=resumed_after + steps,
+        message=message,
+        evidence={"steps": steps, "steps_needed": config.steps_needed, "windows_complete": complete},
+        advice=advice,
+    )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""Records one profiler window: trace, address book and snapshot."""
+"""Records profiler windows: trace, address book, snapshot and their cost."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,8 +16,9 @@ import psutil
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from tbmem.config.schema import ProfilingConfig
+from tbmem.config.schema import ProfilingConfig, SnapshotConfig
 from tbmem.model.files import atomic_write, compress
+from tbmem.model.run_summary import ProfilerCost
 from tbmem.model.trace_additions import TraceAdditions
 from tbmem.present.lines import get_logger
 from tbmem.runtime.process.run_folder import RunFolder
@@ -26,63 +28,97 @@ from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.retainers.older_storages import OlderStoragesTracker
 from tbmem.sources.survivors.frame_lines import UserLines
 from tbmem.sources.survivors.profiler_events import noted_lines
+from tbmem.sources.torch_state import profiler_state
 from tbmem.sources.torch_state.memory_history import MemoryHistory
-from tbmem.sources.torch_state.profiler_state import (
-    OpenRanges,
-    OtherProfilers,
-    QuietTorch,
-    in_backward,
-    let_collectives_settle,
-    prepared_profiles,
-    quiet_kineto,
-)
+
+PLAIN_STEPS = 256
+"""Number of steps outside windows whose duration is kept."""
 
 
 @dataclass(slots=True, kw_only=True)
-class WindowFiles:
-    """Files of a window."""
+class WindowResult:
+    """Steps, files and cost of a window."""
 
+    number: int
+    """1 for the first window of a run."""
+    steps: list[int] = field(default_factory=list)
+    complete: bool = False
+    """All steps of the window were run."""
     trace: Path | None = None
     address_book: Path | None = None
     snapshot: Path | None = None
     history_is_whole: bool = True
     """False if the snapshot's ring buffer overflowed."""
+    step_seconds: list[float] = field(default_factory=list)
+    writing_seconds: float = 0.0
+    """Time in which the training loop waited for records to be collected and written."""
+    host_before: int = 0
+    """Resident bytes of the process before the profiler was on."""
+    host_after: int = 0
+    """Resident bytes with all records collected and written."""
+    bytes_written: int = 0
 
-    def all(self) -> list[Path]:
+    @property
+    def files(self) -> list[Path]:
         """Every file that was written."""
         return [path for path in (self.trace, self.address_book, self.snapshot) if path is not None]
 
 
-@dataclass(slots=True, kw_only=True)
-class WindowCost:
-    """Time and memory that a window cost."""
+@dataclass(slots=True)
+class WindowLedger:
+    """Files and cost of a run's windows."""
 
-    writing: float = 0.0
-    """Seconds in which the training loop waited for records to be collected and written."""
-    steps: list[float] = field(default_factory=list)
-    """Seconds of each recorded step."""
-    host_before: int = 0
-    """Resident memory of the process before the profiler was on, in bytes."""
-    host_after: int = 0
-    """Resident memory with all records collected and written, in bytes."""
-    bytes_written: int = 0
+    windows: list[WindowResult] = field(default_factory=list)
+    snapshots: list[Path] = field(default_factory=list)
+    """Snapshots of windows, of the user and of out-of-memory errors."""
+    plain_steps: deque[float] = field(default_factory=lambda: deque(maxlen=PLAIN_STEPS))
+
+    def add(self, window: WindowResult) -> None:
+        """Add a finished window."""
+        self.windows.append(window)
+        if window.snapshot is not None:
+            self.snapshots.append(window.snapshot)
+
+    @property
+    def recorded(self) -> dict[Path, range]:
+        """The traces and their steps, in order."""
+        traced = ((window.trace, window.steps) for window in self.windows)
+        return {trace: range(steps[0], steps[-1] + 1) for trace, steps in traced if trace is not None}
+
+    @property
+    def traces(self) -> list[Path]:
+        """The traces, in order."""
+        return list(self.recorded)
+
+    @property
+    def address_books(self) -> list[Path]:
+        """The address books, in order."""
+        return [window.address_book for window in self.windows if window.address_book is not None]
+
+    def cost(self) -> ProfilerCost | None:
+        """Cost of profiling; ``None`` if no step was recorded."""
+        recorded = [seconds for window in self.windows for seconds in window.step_seconds]
+        if not recorded:
+            return None
+        from statistics import median  # slow to import
+
+        return ProfilerCost(
+            windows=len(self.windows),
+            recorded_steps=len(recorded),
+            recorded_step_seconds=median(recorded),
+            plain_step_seconds=median(self.plain_steps) if self.plain_steps else None,
+            writing_seconds=sum(window.writing_seconds for window in self.windows),
+            host_bytes=max(max(window.host_after - window.host_before, 0) for window in self.windows),
+            trace_bytes=sum(window.bytes_written for window in self.windows),
+        )
 
 
 class Window:
     """A range of steps under ``torch.profiler``.
 
     The order is ``prepare`` (warm-up), ``begin``, then ``begin_step`` and ``end_step`` for each step, and at last
-    ``finish``. ``discard`` may come at any moment, and leaves nothing switched on. When the program starts a profiler
-    of its own meanwhile, ``give_way`` is called, which has to ``finish`` or ``discard``.
-
-    Args:
-        config: What to record.
-        folder: Where files go.
-        number: 1 for the first window of a run.
-        addresses: Notes storages for the address book; ``None`` for none.
-        history: Memory history to record over the same steps; ``None`` for none.
-        give_way: Called before a profiler of the program's own begins; ``None`` discards the window.
-        clock: Seconds.
+    ``finish``. ``discard`` may come at any moment, and leaves nothing switched on. ``give_way`` is called before a
+    profiler of the program's own begins; it has to ``finish`` or ``discard``.
     """
 
     current: Window | None = None
@@ -94,55 +130,40 @@ class Window:
         folder: RunFolder,
         *,
         number: int,
-        addresses: AddressRecorder | None = None,
+        addresses: AddressRecorder | None,
+        give_way: Callable[[], object],
         history: MemoryHistory | None = None,
-        give_way: Callable[[], object] | None = None,
-        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.number = number
-        self.steps: list[int] = []
-        self.cost = WindowCost()
+        self.result = WindowResult(number=number)
         self._config = config
         self._folder = folder
         self._addresses = addresses
-        self._history = history
-        self._clock = clock
-        self._began_history = False
-        self._quiet = QuietTorch()
-        self._ranges = OpenRanges()
-        self._others = OtherProfilers(give_way or self.discard, _tell_refused)
+        self._history, self._began_history = history, False
+        self._quiet = profiler_state.QuietTorch()
+        self._ranges = profiler_state.OpenRanges()
+        self.others = profiler_state.OtherProfilers(give_way, _warn_of_refusal)
         self.is_recording = False
         """Whether steps are being recorded (not merely warmed up for)."""
-        self._profile: profile | None = None
         self._is_on = False  # warming up or recording
+        self._profile: profile | None = None
+        self._trace: Path | None = None
+        self._older = OlderStoragesTracker()
         self._annotation: Any = None
         self._thread = threading.get_ident()
         self._step_began = 0.0
-        self._trace: Path | None = None
-        self._older = OlderStoragesTracker()
-
-    @property
-    def is_waited_for(self) -> bool:
-        """Whether a profiler in another thread waits for the end of this window."""
-        return self._others.are_waiting
 
     def prepare(self) -> None:
         """Warm up: the profiler is on, its records are discarded."""
         Window.current = self
-        self._thread = threading.get_ident()
-        self.cost.host_before = _resident()
+        self.result.host_before = psutil.Process().memory_info().rss
         self._quiet.begin()
         self._ranges.begin()
-        self._profile = profile(
-            activities=_activities(),
-            record_shapes=self._config.record_shapes,
-            profile_memory=True,
-            with_stack=self._config.with_stack,
-        )
-        with quiet_kineto():
+        shapes, stacks = self._config.record_shapes, self._config.with_stack
+        self._profile = profile(activities=_activities(), record_shapes=shapes, profile_memory=True, with_stack=stacks)
+        with profiler_state.quiet_kineto():
             self._profile.prepare_trace()
         self._is_on = True
-        self._others.begin()
+        self.others.begin()
 
     def begin(self) -> None:
         """Start recording."""
@@ -154,52 +175,52 @@ class Window:
         if self._addresses is not None:
             # before the trace starts, which would record the calls
             self._addresses.begin()
-        with self._others.own():
+        with self.others.own():
             self._profile.start_trace()
         self.is_recording = True
 
     def begin_step(self, step: int) -> None:
         """Start a training step with the annotation that viewers use."""
-        self.steps.append(step)
+        self.result.steps.append(step)
         self._annotation = record_function(f"ProfilerStep#{step}")
         self._annotation.__enter__()
-        self._step_began = self._clock()
+        self._step_began = time.perf_counter()
 
     def end_step(self) -> None:
         """End the training step."""
         if self._annotation is not None and self.is_own_thread:
             annotation, self._annotation = self._annotation, None
-            self.cost.steps.append(self._clock() - self._step_began)
+            self.result.step_seconds.append(time.perf_counter() - self._step_began)
             annotation.__exit__(None, None, None)
 
     def forget_step(self) -> None:
         """Discard the last step, which did not run."""
         self.end_step()
-        self.steps.pop()
-        self.cost.steps.pop()
+        self.result.steps.pop()
+        self.result.step_seconds.pop()
 
-    def finish(self, *, complete: bool) -> WindowFiles:
-        """Stop recording and write everything; ``complete`` says whether all steps of the window were run.
-
-        Raises:
-            OSError: A file cannot be written; nothing is left switched on, and no half file is left.
-        """
+    def finish(self, *, complete: bool) -> WindowResult:
+        """Stop recording and write everything; after an OSError nothing is left switched on, and no half file."""
         assert self._trace is not None, "begin comes first"
-        began = self._clock()
-        files = WindowFiles()
+        began = time.perf_counter()
+        result = self.result
+        result.complete = complete
         try:
             self.end_step()
             self.mute()
-            self._write_book(files, self._trace, complete)
+            self._write_book(self._trace)
             self._stop_profile()
-            self._write_snapshot(files)
-            self._write_trace(files, self._trace)
-            self.cost.host_after = _resident()
-            self.cost.bytes_written = sum(path.stat().st_size for path in files.all())
+            if self._history is not None:
+                path = self._folder.snapshot(result.number)
+                result.history_is_whole = self._history.write(path)
+                result.snapshot = path
+            self._write_trace(self._trace)
+            result.host_after = psutil.Process().memory_info().rss
+            result.bytes_written = sum(path.stat().st_size for path in result.files)
         finally:
             self.discard()
-            self.cost.writing += self._clock() - began
-        return files
+            result.writing_seconds += time.perf_counter() - began
+        return result
 
     def discard(self) -> None:
         """Switch everything off and write nothing more."""
@@ -217,7 +238,7 @@ class Window:
             if self._history is not None and self._began_history:
                 self._history.stop()
             self._ranges.end()
-            self._others.end()
+            self.others.end()
             self._quiet.end()
             if Window.current is self:
                 Window.current = None
@@ -234,8 +255,8 @@ class Window:
         return self._thread == threading.get_ident()
 
     def _stop_profile(self) -> None:
-        was_recording, self.is_recording = self.is_recording, False
-        was_on, self._is_on = self._is_on, False
+        was_recording, was_on = self.is_recording, self._is_on
+        self.is_recording = self._is_on = False
         if self._profile is not None and not self.is_own_thread:
             # stopping a profile in another thread crashes the process
             self._profile = None
@@ -244,86 +265,121 @@ class Window:
             return
         if not was_recording and not torch._C._autograd._profiler_enabled():
             # a profile in warm-up can only be stopped after it was started
-            with self._others.own():
+            with self.others.own():
                 self._profile.start_trace()
         self._ranges.end_open()
-        let_collectives_settle()
+        profiler_state.let_collectives_settle()
         self._profile.stop_trace()
 
-    def _write_book(self, files: WindowFiles, trace: Path, complete: bool) -> None:
+    def _write_book(self, trace: Path) -> None:
         if self._addresses is None:
             return
-        about = {
-            "window": self.number,
-            "first_step": self.steps[0] if self.steps else None,
-            "last_step": self.steps[-1] if self.steps else None,
-            "complete": complete,
-            "pid": os.getpid(),
-            "trace": trace.name,
-        }
-        files.address_book = self._folder.write_address_book(self._addresses.end(about), trace)
+        result, steps = self.result, self.result.steps
+        first, last = (steps[0], steps[-1]) if steps else (None, None)
+        about = {"window": result.number, "first_step": first, "last_step": last, "complete": result.complete}
+        book = self._addresses.end({**about, "pid": os.getpid(), "trace": trace.name})
+        result.address_book = self._folder.write_address_book(book, trace)
 
-    def _write_snapshot(self, files: WindowFiles) -> None:
-        if self._history is not None:
-            path = self._folder.snapshot(self.number)
-            files.history_is_whole = self._history.write(path)
-            files.snapshot = path
-
-    def _write_trace(self, files: WindowFiles, trace: Path) -> None:
+    def _write_trace(self, trace: Path) -> None:
         assert self._profile is not None
         with atomic_write(trace) as packed:
             plain = packed.with_name(f"{packed.name}.json")
             try:
                 self._profile.export_chrome_trace(str(plain))
-                self._additions().append_to(plain)
+                self._additions(self._profile).append_to(plain)
                 compress(plain, packed)
             finally:
                 plain.unlink(missing_ok=True)
-        files.trace = trace
+        self.result.trace = trace
 
-    def _additions(self) -> TraceAdditions:
+    def _additions(self, recorded: profile) -> TraceAdditions:
         """Information that the trace itself lacks; errors leave it out."""
-        assert self._profile is not None
         lines = TraceAdditions()
         if self._config.with_stack:
             try:
                 with gc_paused():
-                    results: Any = getattr(self._profile.profiler, "kineto_results", None)
+                    results: Any = getattr(recorded.profiler, "kineto_results", None)
                     lines = noted_lines(results.experimental_event_tree(), UserLines())
             except Exception:
                 get_logger().debug("the lines of the trace are not known", exc_info=True)
         return replace(lines, older=self._older.end())
 
 
-def _tell_refused() -> None:
+def _warn_of_refusal() -> None:
     get_logger().warning(
         "profiler: the program starts a torch profiler where tbmem's window cannot end (in another thread while a step"
         " lasts, or inside of a backward pass); torch has one at a time, so the program's stays empty"
     )
 
 
-def _resident() -> int:
-    return int(psutil.Process().memory_info().rss)
+class Snapshots:
+    """Memory history of the device in use, and snapshots of it."""
+
+    def __init__(self, config: SnapshotConfig, folder: RunFolder, written: list[Path]) -> None:
+        self.folder = folder
+        self._config = config
+        self._written = written
+        self.history: MemoryHistory | None = None
+        """History of the device in use; ``None`` before one is used, or if snapshots are off."""
+
+    @property
+    def waits_for_history(self) -> bool:
+        """Whether the history of the run is requested and no supporting device is in use yet."""
+        wanted = self._config.enabled and self._config.history == "run" and self.history is None
+        return wanted and (torch.cuda.is_available() or torch.xpu.is_available())
+
+    def find_history(self) -> None:
+        """Look for a device in use; called repeatedly, since a program may use its accelerator late."""
+        if self._config.enabled and self.history is None:
+            self.history = MemoryHistory.of_this_process(self._config.max_entries)
+            if self.history is not None and self._config.history == "run":
+                self.history.start()
+
+    def write(self, label: str) -> Path | None:
+        """Write a snapshot now; ``None`` if no device supports one."""
+        history = self.history or MemoryHistory.of_this_process(self._config.max_entries)
+        if history is None:
+            line = (
+                "snapshot %r: no device here keeps memory history (CUDA and XPU do); use tbmem.record() or a profiler"
+                " window, whose trace holds the same allocations"
+            )
+            get_logger().info(line, label)
+            return None
+        path = self.folder.snapshot(label)
+        is_whole = history.write(path)
+        self._written.append(path)
+        get_logger().info("snapshot written: %s", path.name)
+        if not is_whole:
+            self.warn_of_overflow(path.name)
+        return path
+
+    def write_at_oom(self) -> None:
+        """Write a snapshot after an out-of-memory error, if configured."""
+        self.find_history()
+        if self._config.on_oom and self.history is not None:
+            self.write("oom")
+
+    def warn_of_overflow(self, name: str) -> None:
+        """Warn that the history in a file is incomplete."""
+        line = (
+            "snapshot: the history in %s is not whole: snapshot.max_entries=%d events are full, earlier ones are lost;"
+            " raise it or record fewer steps"
+        )
+        get_logger().warning(line, name, self._config.max_entries)
+
+    def stop(self) -> None:
+        """Stop recording history."""
+        if self.history is not None:
+            self.history.stop()
 
 
 def profiler_is_busy() -> bool:
     """Whether a torch profiler runs or warms up in this process; there can be only one."""
-    return Window.current is not None or bool(torch._C._autograd._profiler_enabled()) or prepared_profiles()
-
-
-def why_not_now(window: Window | None) -> str:
-    """Why no window can begin or end now, in one clause; empty if it can."""
-    if window is not None and not window.is_own_thread:
-        return "step() came from another thread than start(); the window stays as it is"
-    if in_backward():
-        return "steps end inside of a backward pass, where no window can begin or end"
-    return ""
+    is_on = Window.current is not None or bool(torch._C._autograd._profiler_enabled())
+    return is_on or profiler_state.prepared_profiles()
 
 
 def _activities() -> list[ProfilerActivity]:
-    activities = [ProfilerActivity.CPU]
+    activities = {"cuda": ProfilerActivity.CUDA, "xpu": ProfilerActivity.XPU}
     kinds = {name.partition(":")[0] for name in devices_in_use()}
-    for kind, activity in (("cuda", ProfilerActivity.CUDA), ("xpu", ProfilerActivity.XPU)):
-        if kind in kinds:
-            activities.append(activity)
-    return activities
+    return [ProfilerActivity.CPU, *(activity for kind, activity in activities.items() if kind in kinds)]

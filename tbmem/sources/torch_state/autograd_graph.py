@@ -1,8 +1,4 @@
-"""Autograd graphs: their nodes and what these keep alive.
-
-Nodes are numbered in the order of their creation, so that two observations of a variable show whether its graph goes
-back to the value that was there before: then it gets longer with every step.
-"""
+"""Autograd graphs: their nodes, which are numbered in the order of their creation, and what these keep alive."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ import torch
 
 from tbmem.sources.program import introspection as plain
 
-LEAF = 1 << 62
+_LEAF = 1 << 62
 """Nodes that accumulate gradients have the largest number there is: they are older than everything."""
 
 
@@ -36,12 +32,9 @@ def parents(node: Any) -> list[Any]:
 
 
 def reaches(node: Any, number: int, limit: int = 5000) -> bool:
-    """Whether a graph goes back to the node with a given number.
+    """Whether a graph, given by its newest node, goes back to the node with a given number.
 
-    Args:
-        node: Newest node of the graph.
-        number: Of the node that was the newest at an earlier observation.
-        limit: Maximum number of nodes; the oldest are followed first, so that a long chain is found quickly.
+    At most ``limit`` nodes are followed, the oldest first, so that a long chain is found quickly.
     """
     heap = [(number_of(node), 0, node)]
     seen = {node}
@@ -52,7 +45,7 @@ def reaches(node: Any, number: int, limit: int = 5000) -> bool:
         limit -= 1
         for parent in parents(current):
             position = number_of(parent)
-            if number <= position < LEAF and parent not in seen:
+            if number <= position < _LEAF and parent not in seen:
                 seen.add(parent)
                 heapq.heappush(heap, (position, len(seen), parent))
     return False
@@ -68,11 +61,9 @@ class Graph:
         self._deadline = time.thread_time() + seconds
 
     def add(self, root: Any, newer_than: int = -1) -> list[Any]:
-        """The nodes behind a root that were not known before; those of leaves are left out.
+        """The nodes behind a ``grad_fn`` that were not known before; those of leaves are left out.
 
-        Args:
-            root: A tensor's ``grad_fn``.
-            newer_than: Nodes with this number or a smaller one are left out, and what is behind them.
+        Nodes with the number ``newer_than`` or a smaller one are left out, and what is behind them.
         """
         new = []
         stack = [root]
@@ -84,22 +75,19 @@ class Graph:
                 self.complete = False
                 break
             self.nodes.add(node)
-            if not is_leaf(node):
+            if not _is_leaf(node):
                 new.append(node)
             stack.extend(parents(node))
         return new
 
 
-def is_leaf(node: Any) -> bool:
-    """Whether a node stands for a parameter or another leaf."""
+def _is_leaf(node: Any) -> bool:
     return type(node).__name__ == "AccumulateGrad"
 
 
 def leaves(nodes: Iterable[Any]) -> Iterator[torch.Tensor]:
     """The parameters (and other leaves) that nodes give gradients to."""
-    for node in nodes:
-        if is_leaf(node):
-            yield node.variable
+    return (node.variable for node in nodes if _is_leaf(node))
 
 
 def saved(node: Any) -> Iterator[Any]:
@@ -109,19 +97,16 @@ def saved(node: Any) -> Iterator[Any]:
     is returned instead. Nothing comes from a node whose backward pass has run.
     """
     for name in _names(type(node)):
-        try:
-            kept = getattr(node, name)
-        except Exception:
-            continue
-        for one in kept if isinstance(kept, (tuple, list)) else (kept,):
-            data = _packed(one)
+        raw = _attribute(node, name)
+        for item in raw if isinstance(raw, (tuple, list)) else (raw,):
+            data = _attribute(item, "data")
             if data is not None:
                 yield data
 
 
-def _packed(kept: Any) -> Any:
+def _attribute(owner: Any, name: str) -> Any:
     try:
-        return kept.data
+        return getattr(owner, name)
     except Exception:
         return None
 

@@ -17,14 +17,19 @@ def cuda_history_is_on() -> bool:
     return bool(is_enabled()) if is_enabled is not None else False
 
 
+def history_module(kind: str) -> Any:
+    """``torch.cuda.memory`` or ``torch.xpu.memory``, if such a device is in use and keeps a history, else ``None``."""
+    module = getattr(torch, kind) if kind in ("cuda", "xpu") else None
+    if module is None or not module.is_available() or not module.is_initialized():
+        return None
+    return module.memory if hasattr(module.memory, "_record_memory_history") else None
+
+
 class MemoryHistory:
-    """Memory history of one kind of device.
+    """Memory history of one kind of device, given by ``torch.cuda.memory`` or ``torch.xpu.memory``.
 
     The allocator has one history per process: if it is on already, it is left to its owner, and written from.
-
-    Args:
-        memory: ``torch.cuda.memory`` or ``torch.xpu.memory``, or a stand-in with the same functions.
-        max_entries: Events that the ring buffer keeps.
+    ``max_entries`` is the number of events that the ring buffer keeps.
     """
 
     _owner: MemoryHistory | None = None
@@ -35,24 +40,15 @@ class MemoryHistory:
 
     @classmethod
     def of_this_process(cls, max_entries: int) -> MemoryHistory | None:
-        """The history of the accelerator in use, or ``None`` where no device keeps one.
-
-        A device that the process has not used is left uninitialized: to record there would initialize it.
-        """
-        for module in (torch.cuda, torch.xpu):
-            in_use = module.is_available() and module.is_initialized()
-            if in_use and hasattr(module.memory, "_record_memory_history"):
-                return cls(module.memory, max_entries)
-        return None
+        """The history of the accelerator in use; ``None`` if no initialized device keeps one."""
+        memory = history_module("cuda") or history_module("xpu")
+        return cls(memory, max_entries) if memory is not None else None
 
     def start(self) -> bool:
-        """Start recording, with Python stacks (C++ stacks take a hundred times longer to write).
-
-        Returns:
-            Whether this call switched recording on; false if it was on already.
-        """
+        """Start recording, unless it is on already; returns whether this call did."""
         if MemoryHistory._owner is not None or cuda_history_is_on():
             return False
+        # C++ stacks take a hundred times longer to write
         self._memory._record_memory_history(
             enabled="all", context="all", stacks="python", max_entries=self._max_entries
         )
@@ -71,18 +67,7 @@ class MemoryHistory:
         return snapshot
 
     def write(self, path: Path, snapshot: dict[str, Any] | None = None) -> bool:
-        """Write the allocator's state and what history there is, pickle protocol 4.
-
-        Args:
-            path: File to write.
-            snapshot: Result of ``take``; taken now by default.
-
-        Returns:
-            Whether the history is complete; false if the ring buffer overflowed, so that its beginning is lost.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
+        """Write a snapshot, by default one taken now; returns whether the ring buffer still held the whole history."""
         snapshot = self.take() if snapshot is None else snapshot
         with atomic_write(path) as partial, open(partial, "wb") as file:
             pickle.dump(snapshot, file, protocol=SNAPSHOT_PROTOCOL)

@@ -19,11 +19,7 @@ _SIGNS = (
 )
 """What a plain RuntimeError says, in small letters, when malloc, a driver (CUDA, MPS, XPU) or one of its libraries
 (cuBLAS, cuDNN) had nothing left, or a DataLoader's worker."""
-_REQUESTED = (
-    re.compile(r"tried to allocate (\d+ bytes)", re.IGNORECASE),
-    re.compile(r"tried to allocate (\d+(?:\.\d+)? [KMGT]iB)", re.IGNORECASE),
-    re.compile(r"Unable to allocate (\d+(?:\.\d*)? (?:[KMGT]iB|bytes))"),
-)
+_REQUESTED = re.compile(r"(?:tried|unable) to allocate (\d+(?:\.\d*)? (?:[KMGT]iB|bytes))", re.IGNORECASE)
 """How torch (CPU, CUDA) and numpy report the requested size."""
 _DEVICE = re.compile(r"\bGPU (\d+)\b|\bXPU (\d+)\b")
 
@@ -40,17 +36,13 @@ def out_of_memory_in(error: BaseException | None) -> BaseException | None:
         seen.add(id(error))
         if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
             return error
-        if isinstance(error, RuntimeError) and not isinstance(error, TbmemError) and _says_so(str(error)):
+        is_plain = isinstance(error, RuntimeError) and not isinstance(error, TbmemError)
+        if is_plain and any(sign in str(error).lower() for sign in _SIGNS):
             return error
         if isinstance(error, OSError) and error.errno == errno.ENOMEM:
             return error  # a process that could not be made, a file that could not be mapped
         error = error.__cause__
     return None
-
-
-def _says_so(text: str) -> bool:
-    text = text.lower()
-    return any(sign in text for sign in _SIGNS)
 
 
 def ran_out_of_memory(error: BaseException | None, findings: Iterable[Finding]) -> bool:
@@ -63,11 +55,8 @@ def requested_bytes(error: BaseException) -> int | None:
     shape, dtype = getattr(error, "shape", None), getattr(error, "dtype", None)
     if isinstance(error, MemoryError) and isinstance(shape, tuple) and dtype is not None:
         return math.prod(shape) * int(dtype.itemsize)  # numpy's own
-    for pattern in _REQUESTED:
-        match = pattern.search(str(error))
-        if match is not None:
-            return parse_bytes(match[1])
-    return None
+    match = _REQUESTED.search(str(error))
+    return parse_bytes(match[1]) if match is not None else None
 
 
 def device_of(error: BaseException) -> str:
@@ -77,8 +66,8 @@ def device_of(error: BaseException) -> str:
         return f"cuda:{match[1]}" if match[1] is not None else f"xpu:{match[2]}"
     if "MPS" in str(error):
         return "mps"
-    names = ("CUDA", "CUBLAS", "CUDNN")
-    if not isinstance(error, torch.OutOfMemoryError) and not any(name in str(error) for name in names):
+    is_cuda = isinstance(error, torch.OutOfMemoryError) or re.search("CUDA|CUBLAS|CUDNN", str(error))
+    if not is_cuda:
         return "cpu"
     is_initialized = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
     return f"cuda:{torch.cuda.current_device()}" if is_initialized else "cuda:0"

@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,21 +21,18 @@ from torch.autograd.profiler import record_function
 _Method = Callable[..., Any]
 _ERRORS_ONLY = 2
 """c10's severity of errors: 0 info, 1 warning."""
-_KINETO_VARIABLE = "KINETO_LOG_LEVEL"
-_KINETO_NOTHING = "99"
 _SETTLING = 0.005
 """Seconds in which threads of a process group release what a finished collective held: it takes microseconds."""
 _LONGEST_WAIT = 5.0
-"""Seconds that another thread's profiler waits for the step to end: most steps are shorter, and a program that waits
-for that thread meanwhile goes on after them."""
+"""Seconds that another thread's profiler waits for the step to end; a program that waits for that thread goes on."""
 _HOOKED = ("_prepare_profiler", "_enable_profiler", "_disable_profiler")
 
 
 def in_backward() -> bool:
     """Whether this thread is inside of a backward pass, where no recording may begin or stop.
 
-    Its ranges are open, and only the engine can end them; and at its end it removes callbacks that were
-    added meanwhile, a profiler's too (torch 2.13, ``ThreadLocalStateGuard``): to stop that one crashes the process.
+    Only the engine can end its ranges, and at its end it removes callbacks that were added meanwhile, a profiler's too
+    (torch 2.13, ``ThreadLocalStateGuard``): to stop that one crashes the process.
     """
     return bool(torch._C._current_graph_task_id() != -1)
 
@@ -51,16 +48,14 @@ def prepared_profiles() -> bool:
 class OpenRanges:
     """Ends the ranges that are open when a recording stops, in place of the program, which does it too late.
 
-    A range keeps a pointer to its record. When the recording it began in is gone and another one has begun, its end
-    is written through that pointer into memory that now belongs to somebody else (torch 2.13,
-    ``KinetoObserverContext``), and the process crashes some time later. Every optimizer's step is such a range, and
-    ``tbmem run`` sees steps from within it; a program may also have one of its own round a whole step.
+    The end of a range is written through a pointer to its record (torch 2.13, ``KinetoObserverContext``). When the
+    recording it began in is gone, that memory belongs to somebody else, and the process crashes some time later. Every
+    optimizer's step is such a range, and ``tbmem run`` sees steps from within it.
     """
 
     def __init__(self) -> None:
         self._open: dict[int, record_function] = {}
         self._ended: dict[int, record_function] = {}
-        self._thread = 0
         self._torchs: tuple[_Method, _Method] | None = None
         self._ours: tuple[_Method, _Method] | None = None
 
@@ -68,14 +63,14 @@ class OpenRanges:
         """Note from now on which ranges this thread has open."""
         if self._torchs is not None:
             return
-        self._thread = threading.get_ident()
+        thread = threading.get_ident()
         enter: _Method = record_function.__enter__
         leave: _Method = record_function.__exit__
         self._torchs = enter, leave
 
         def noted_enter(opened: record_function) -> Any:
             result = enter(opened)
-            if self._torchs is not None and threading.get_ident() == self._thread:
+            if self._torchs is not None and threading.get_ident() == thread:
                 self._open[id(opened)] = opened
             return result
 
@@ -89,18 +84,14 @@ class OpenRanges:
 
     def end_open(self) -> None:
         """The recording is about to stop: so do the ranges that began in it. Their own end then does nothing."""
-        if self._torchs is None:
-            return
-        for key, opened in reversed(list(self._open.items())):
-            del self._open[key]
+        while self._torchs is not None and self._open:
+            key, opened = self._open.popitem()
             self._ended[key] = opened
             self._torchs[1](opened, None, None, None)
 
     def end(self) -> None:
         """Note no longer; ranges that are open still are the program's again."""
-        if self._torchs is None:
-            return
-        if (record_function.__enter__, record_function.__exit__) == self._ours:
+        if self._torchs is not None and (record_function.__enter__, record_function.__exit__) == self._ours:
             record_function.__enter__, record_function.__exit__ = self._torchs  # type: ignore[method-assign]
         self._torchs = self._ours = None
         self._open.clear()
@@ -135,10 +126,8 @@ class QuietTorch:
 def _c10_level() -> ctypes.c_int | None:
     folder = Path(torch.__file__).parent / "lib"
     for name in ("libc10.so", "libc10.dylib", "c10.dll"):
-        try:
+        with suppress(OSError, ValueError):
             return ctypes.c_int.in_dll(ctypes.CDLL(str(folder / name)), "FLAGS_caffe2_log_level")
-        except (OSError, ValueError):
-            continue
     return None
 
 
@@ -148,23 +137,23 @@ def quiet_kineto() -> Iterator[None]:
 
     The variable is gone again afterwards, so that child processes do not inherit it.
     """
-    if _KINETO_VARIABLE in os.environ:
-        yield
-        return
-    os.environ[_KINETO_VARIABLE] = _KINETO_NOTHING
+    variable = "KINETO_LOG_LEVEL"
+    is_ours = variable not in os.environ
+    os.environ.setdefault(variable, "99")
     try:
         yield
     finally:
-        os.environ.pop(_KINETO_VARIABLE, None)
+        if is_ours:
+            os.environ.pop(variable, None)
 
 
 def let_collectives_settle() -> None:
     """To be called right before a profiler with stacks is stopped; 5 ms where collectives run, nothing elsewhere.
 
-    A collective keeps the thread-local state of its caller, hooks for saved tensors with it, and drops these Python
-    objects in a thread of its own, which registers with Python for that moment. torch's tracer, when it stops, goes
-    through a list of all such threads; one that vanishes meanwhile crashes the process (torch 2.13,
-    ``PythonTracer::stop``; seen with DDP over gloo in one window of a hundred).
+    A collective keeps hooks for saved tensors of its caller and drops these Python objects in a thread of its own,
+    which registers with Python for that moment. torch's tracer, when it stops, goes through all such threads; one that
+    vanishes meanwhile crashes the process (torch 2.13, ``PythonTracer::stop``; seen with DDP over gloo in one window
+    of a hundred).
     """
     if dist.is_available() and dist.is_initialized():
         time.sleep(_SETTLING)
@@ -173,11 +162,11 @@ def let_collectives_settle() -> None:
 class OtherProfilers:
     """Wraps torch's own functions while tbmem records, so that the program's profiler finds no other one running.
 
-    A process has one profiler. Whoever prepares a second one silently cancels the first; to stop or to write
-    the first then crashes the process (torch 2.13, kineto's ``prepareTrace``; seen as a segmentation fault in
-    ``export_chrome_trace``). So a recording ends when the program calls for a profiler, and before torch gets the call.
-    A recording can be ended in its own thread only, and not inside of a backward pass: a profiler of another thread
-    waits for the end of the step, and one that waits in vain records nothing, and gets empty results.
+    A process has one profiler. Preparing a second one silently cancels the first, and to stop or to write the first
+    then crashes the process (torch 2.13, kineto's ``prepareTrace``). So a recording ends when the program calls for a
+    profiler, before torch gets the call. That is possible in the recording's own thread only, and not inside of a
+    backward pass: a profiler of another thread waits for the end of the step, and one that waits in vain records
+    nothing, and gets empty results.
 
     Args:
         give_way: Ends the recording, and with it calls ``end``; called in the thread that records.
@@ -194,7 +183,6 @@ class OtherProfilers:
         self._refused: set[int] = set()
         self._originals: tuple[_Method, ...] = ()
         self._wrappers: tuple[_Method, ...] = ()
-        self._is_in_place = False
         self.are_waiting = False
         """Whether a profiler of another thread waits for the recording to end."""
 
@@ -203,8 +191,7 @@ class OtherProfilers:
         self._thread, self._pid = threading.get_ident(), os.getpid()
         self._ended.clear()
         self.are_waiting = False
-        if not self._is_in_place:
-            self._is_in_place = True
+        if not self._wrappers:
             self._originals = _torch_functions()
             self._wrappers = (self._prepare, self._enable, self._disable)
             _replace(self._wrappers)
@@ -255,8 +242,7 @@ class OtherProfilers:
         return False
 
     def _restore(self) -> None:
-        if self._is_in_place and self._ended.is_set() and not self._refused and _torch_functions() == self._wrappers:
-            self._is_in_place = False
+        if self._wrappers and self._ended.is_set() and not self._refused and _torch_functions() == self._wrappers:
             _replace(self._originals)
             self._wrappers = ()  # bound methods of this object: a reference cycle
 

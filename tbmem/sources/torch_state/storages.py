@@ -14,29 +14,27 @@ from tbmem.model.address_book import StorageNote
 from tbmem.model.category import Category
 from tbmem.sources.program import introspection as plain
 
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
-def tensor_notes(tensor: torch.Tensor, category: Category, name: str) -> Iterator[StorageNote]:
-    """The storages behind a tensor.
 
-    Args:
-        tensor: Any tensor; the parts of a wrapper (DTensor, a quantised tensor) and of a sparse one are
-            inspected, and what holds no memory (meta, fake) is skipped.
-        category: What the tensor is.
-        name: What it is called.
+def tensor_notes(tensor: torch.Tensor, category: Category, name: str) -> list[StorageNote]:
+    """One note per storage behind a tensor.
 
-    Yields:
-        One note per storage; nothing for a tensor that cannot be inspected.
+    The parts of a wrapper (DTensor, a quantised tensor) and of a sparse tensor are inspected; what holds no memory
+    (meta, fake) or cannot be inspected has none.
     """
-    for part in _parts(tensor):
+    notes = []
+    # a plain tensor, the usual one: every call costs time in the program's forward pass
+    is_plain = type(tensor) in _PLAIN and tensor.layout is torch.strided and not tensor.is_meta
+    for part in (tensor,) if is_plain else _parts(tensor):
         try:
             storage = part.untyped_storage()
             address, size = storage.data_ptr(), storage.nbytes()
         except (RuntimeError, NotImplementedError):
             continue
         if address and size:
-            device = part.device
-            device_name = device.type if device.index is None else f"{device.type}:{device.index}"
-            yield StorageNote(time.time_ns(), device_name, address, size, category, name)
+            notes.append(StorageNote(time.time_ns(), str(part.device), address, size, category, name))
+    return notes
 
 
 def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -47,7 +45,7 @@ def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
             if isinstance(part, torch.Tensor):  # DTensor names its mesh as well
                 yield from _parts(part)
     elif tensor.layout is torch.strided:
-        if tensor.device.type != "meta" and not isinstance(tensor, FakeTensor):
+        if not tensor.is_meta and not isinstance(tensor, FakeTensor):
             yield tensor
     elif tensor.layout is torch.sparse_coo:
         yield from (tensor._indices(), tensor._values())
@@ -76,19 +74,14 @@ def gradient_notes(parameters: Iterable[tuple[str, torch.Tensor]]) -> Iterator[S
 def optimizer_parameters(
     optimizer: torch.optim.Optimizer, names: Mapping[int, str]
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """An optimizer's parameters with names.
-
-    Args:
-        optimizer: Any torch optimizer.
-        names: Name by ``id`` of the parameter; one without is named by its position, ``group0.param3``.
-    """
+    """An optimizer's parameters with their names by ``id``, or else by position, ``group0.param3``."""
     for number, group in enumerate(optimizer.param_groups):
         for position, parameter in enumerate(group["params"]):
             yield names.get(id(parameter), f"group{number}.param{position}"), parameter
 
 
 def optimizer_state_notes(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> Iterator[StorageNote]:
-    """Tensors in an optimizer's state, such as ``head.weight.exp_avg``; arguments as above."""
+    """Tensors in an optimizer's state, such as ``head.weight.exp_avg``."""
     for name, parameter in optimizer_parameters(optimizer, names):
         for key, value in _tensors(optimizer.state.get(parameter, {})):
             yield from tensor_notes(value, Category.OPTIMIZER_STATE, f"{name}.{key}")
@@ -107,9 +100,9 @@ def _tensors(state: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def model_of(optimizer: torch.optim.Optimizer) -> torch.nn.Module | None:
-    """The outermost module that holds most of an optimizer's parameters.
+    """The outermost module that holds most of an optimizer's parameters; ``None`` if no module holds any.
 
-    Looks at every object that the collector knows: some ten milliseconds, once. ``None`` if no module holds any.
+    Looks at every object that the collector knows: some ten milliseconds, once.
     """
     trained = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
     best, most = None, 0

@@ -21,7 +21,7 @@ from tbmem.model.evidence import (
     Suspicion,
 )
 from tbmem.runtime.evidence.investigator import PART, Investigator, loop_frame
-from tbmem.runtime.evidence.session import Instruments
+from tbmem.runtime.evidence.session import EvidenceSession
 from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.sources.survivors.history_backend import HistorySurvivors
@@ -135,8 +135,13 @@ class Setting:
             folder,
             self.guard,
             is_free,
-            instruments=Instruments(lambda device: self.births, lambda: self.hunt),  # type: ignore[arg-type,return-value]
+            open_session=self._session,
         )
+
+    def _session(self, suspected: Suspicion, config: EvidenceConfig, capture: Any, *, births: bool) -> EvidenceSession:
+        tracker: Any = self.births if births else None
+        hunt: Any = self.hunt
+        return EvidenceSession(suspected, config, hunt, tracker, capture)
 
     def run(self, first: int, last: int) -> None:
         for step in range(first, last + 1):

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tbmem.runtime.process.lifecycle import LastError, failure
+from tbmem.runtime.process.lifecycle import LastError, Rank, failure, find_rank
 
 NO_MEMORY = RuntimeError("[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory")
 
@@ -62,3 +62,17 @@ def test_in_an_interactive_session_a_failed_cell_ends_nothing(
     monkeypatch.setattr(sys, "last_value", error, raising=False)
 
     assert (last.find() is error) is counts
+
+
+@pytest.mark.parametrize(
+    ("environment", "rank"),
+    [
+        ({}, Rank(0, 1)),
+        ({"RANK": "3", "WORLD_SIZE": "8"}, Rank(3, 8)),
+        ({"RANK": "3"}, Rank(0, 1)),
+        ({"RANK": "x", "WORLD_SIZE": "8"}, Rank(0, 1)),
+        ({"RANK": "9", "WORLD_SIZE": "8"}, Rank(0, 1)),
+    ],
+)
+def test_rank_from_the_launchers_variables(environment: dict[str, str], rank: Rank) -> None:
+    assert find_rank(environment) == rank

@@ -12,14 +12,14 @@ import pytest
 import tbmem
 from tbmem.config.schema import RunConfig
 from tbmem.errors import RunFolderError
-from tbmem.runtime.process.identity import Rank
+from tbmem.runtime.process.lifecycle import Rank
 from tbmem.runtime.process.run_folder import RunFolder, claim_folder, job_name, launch_of, open_run_folder
 from tests.own_tensors import only_own_tensors
 
 PROGRAM = """
 import sys
 from pathlib import Path
-from tbmem.runtime.process.identity import find_rank
+from tbmem.runtime.process.lifecycle import find_rank
 from tbmem.runtime.process.run_folder import claim_folder
 sys.stdin.readline()
 print(claim_folder(Path(sys.argv[1]), "a", find_rank()).name)
