@@ -58,16 +58,14 @@ def real(job: Job) -> dict[str, float]:
     """Peaks of the steps on real tensors: by storages, and by torch.profiler."""
     import torch
 
-    from tbmem.estimator.tracker.allocation_log import AllocationLog
-    from tbmem.estimator.tracker.module_stack import ModuleStack
     from tbmem.estimator.tracker.tracker import AllocationTracker
     from tbmem.estimator.workload.train_step import Training
     from tbmem.estimator.workload.workload import make_workload
 
     torch.manual_seed(0)
     workload = make_workload(job)
-    log = AllocationLog()
-    tracker = AllocationTracker(log, "cpu", None, ModuleStack())
+    tracker = AllocationTracker("cpu")
+    log = tracker.log
     with tracker:
         for tensor in [*workload.model.parameters(), *workload.model.buffers()]:
             tracker.adopt(tensor)
@@ -116,7 +114,7 @@ def mem_tracker(job: Job) -> float | None:
     import torch
     from torch.distributed._tools.mem_tracker import MemTracker
 
-    from tbmem.estimator.sweep_case import NullObserver
+    from tbmem.estimator.sweep import NullObserver
     from tbmem.estimator.workload.train_step import Training
     from tbmem.estimator.workload.workload import make_workload
 

@@ -33,7 +33,7 @@ def on_gpu(job: Job) -> dict[str, int]:
     """Peaks of the last step, and what was reserved at most, as torch counts them."""
     import torch
 
-    from tbmem.estimator.sweep_case import NullObserver
+    from tbmem.estimator.sweep import NullObserver
     from tbmem.estimator.workload.train_step import Training
     from tbmem.estimator.workload.workload import make_workload
 

@@ -42,7 +42,6 @@ ORDER: dict[str, tuple[str, ...]] = {
         "execution",
         "worker",
         "estimate",
-        "sweep_case",
         "sweep",
     ),
     "runtime": (

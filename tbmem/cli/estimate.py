@@ -53,7 +53,12 @@ def command(
     from tbmem.estimator.estimate import estimate_job, write_estimate
     from tbmem.present.text.estimate import estimate_lines, estimate_view
 
-    job = Job.of(_model_name(model_argument, model), os.getcwd(), **options)
+    if model_argument is not None and model is not None:
+        raise UsageError(f"{model_argument}: the model is named by --model as well; leave one out")
+    name = model_argument if model is None else model
+    if name is None:
+        raise UsageError("no model: tbmem estimate llama-7b, or file.py:factory, or a config.json; see tbmem --help")
+    job = Job.of(name, os.getcwd(), **options)
     result, run = estimate_job(job, gpu, alloc_conf, alternatives)
     written = write_estimate(out, result, run) if out is not None else []
     if as_json:
@@ -78,18 +83,5 @@ def _job_options() -> Iterator[inspect.Parameter]:
         )
 
 
-def _signature() -> inspect.Signature:
-    argument, model, *others, _ = inspect.signature(command, eval_str=True).parameters.values()
-    return inspect.Signature([argument, model, *_job_options(), *others])
-
-
-command.__signature__ = _signature()  # type: ignore[attr-defined]
-
-
-def _model_name(argument: str | None, option: str | None) -> str:
-    if argument is not None and option is not None:
-        raise UsageError(f"{argument}: the model is named by --model as well; leave one out")
-    name = argument if option is None else option
-    if name is None:
-        raise UsageError("no model: tbmem estimate llama-7b, or file.py:factory, or a config.json; see tbmem --help")
-    return name
+_argument, _model, *_others, _ = inspect.signature(command, eval_str=True).parameters.values()
+command.__signature__ = inspect.Signature([_argument, _model, *_job_options(), *_others])  # type: ignore[attr-defined]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,7 +15,7 @@ from tbmem.model.sweep import PASSES, PRECISIONS, Status, SweepCase
 
 if TYPE_CHECKING:
     from tbmem.model.gpus import Gpu
-    from tbmem.model.sweep import Sweep, SweepCell
+    from tbmem.model.sweep import SweepCell
 
 FOLDER = "results/memory_profiling"
 _TOO_MANY = 1 << 31
@@ -59,19 +59,11 @@ def command(
     precisions = _words("--dtype", dtype or "bf16", tuple(PRECISIONS)) if use_mixed_precision or dtype else ["fp32"]
     if not use_mixed_precision and precisions != ["fp32"]:
         raise UsageError(f"--dtype {dtype}: is autocast's type; add --use-mixed-precision, without it all is fp32")
-    on_cpu = target == "cpu"
     contexts, batches = _numbers("--context-length", context_length), _numbers("--batch-size", batch_size)
+    warmup, steps = (1, 1) if target == "cpu" else (5, 10)
+    run: dict[str, Any] = {"device": target, "warmup": warmup_steps or warmup, "steps": measure_steps or steps}
     cases = [
-        SweepCase(
-            size=size,
-            context=context,
-            batch=batch,
-            what=what,
-            precision=precision,
-            device=target,
-            warmup=warmup_steps or (1 if on_cpu else 5),
-            steps=measure_steps or (1 if on_cpu else 10),
-        )
+        SweepCase(size=size, context=context, batch=batch, what=what, precision=precision, **run)
         for size in _words("--model-size", model_size)
         for batch in batches
         for context in contexts
@@ -82,46 +74,36 @@ def command(
 
 
 def _run(cases: Sequence[SweepCase], output: Path, device: str, notes: tuple[str, ...], as_json: bool) -> None:
-    from tbmem.estimator.sweep import sweep, tables_folder
+    from tbmem.estimator.sweep import render_tables, sweep, tables_folder, to_json
     from tbmem.present.text.sweep import cell_line
 
     for note in notes:
         print(note, file=sys.stderr)
-    done = 0
-
-    def report(cell: SweepCell) -> None:
-        nonlocal done
-        done += 1
-        print(cell_line(cell), file=sys.stderr, flush=True)
-
+    cells: tuple[SweepCell, ...] = ()
     try:
-        result = sweep(cases, output, gpu=_gpu(device), notes=notes, on_cell=report)
+        for result in sweep(cases, output, _gpu(device), notes):
+            cells = result.cells
+            print(cell_line(cells[-1]), file=sys.stderr, flush=True)
     except KeyboardInterrupt:
-        kept = f"; their tables are in {output}" if done and tables_folder(output) else ""
-        print(f"interrupted: {done} of {len(cases)} runs were done{kept}", file=sys.stderr)
+        kept = f"; their tables are in {output}" if cells and tables_folder(output) else ""
+        print(f"interrupted: {len(cells)} of {len(cases)} runs were done{kept}", file=sys.stderr)
         raise
-    _show(result, output, as_json)
-    failed = sum(cell.status is Status.FAILED for cell in result.cells)
+    if as_json:
+        typer.echo(to_json(result))
+    else:
+        texts = render_tables(result)
+        for text in texts.values():
+            typer.echo(f"\n{text}")
+        recordings = [cell.file for cell in cells if cell.file]
+        if tables_folder(output) is not None:
+            count = f"{len(recordings)} recording{'' if len(recordings) == 1 else 's'}"
+            typer.echo(f"\nwrote {len(texts)} tables, {count} and sweep.json into {output}")
+        elif recordings:
+            typer.echo(f"\nwrote {recordings[0]}")
+    failed = sum(cell.status is Status.FAILED for cell in cells)
     if failed:
         print(f"{failed} of {len(cases)} runs failed by an error", file=sys.stderr)
         raise typer.Exit(1)
-
-
-def _show(result: Sweep, output: Path, as_json: bool) -> None:
-    from tbmem.estimator.sweep import render_tables, tables_folder, to_json
-
-    if as_json:
-        typer.echo(to_json(result))
-        return
-    texts = render_tables(result)
-    for text in texts.values():
-        typer.echo(f"\n{text}")
-    recordings = [cell.file for cell in result.cells if cell.file]
-    if tables_folder(output) is not None:
-        count = f"{len(recordings)} recording{'' if len(recordings) == 1 else 's'}"
-        typer.echo(f"\nwrote {len(texts)} tables, {count} and sweep.json into {output}")
-    elif recordings:
-        typer.echo(f"\nwrote {recordings[0]}")
 
 
 def _device(wanted: str | None) -> tuple[str, tuple[str, ...]]:

@@ -55,16 +55,14 @@ class Block(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Shapes ``(sequences, length, width)`` in and out."""
         x = x + self._attend(self.norm1(x))
-        mlp: torch.Tensor = self.mlp(self.norm2(x))
-        return x + mlp
+        return x + self.mlp(self.norm2(x))  # type: ignore[no-any-return]
 
     def _attend(self, x: torch.Tensor) -> torch.Tensor:
         sequences, length, width = x.shape
         heads = self.attention(x).view(sequences, length, 3, self.heads, width // self.heads)
         query, key, value = heads.permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        joined: torch.Tensor = self.projection(mixed.transpose(1, 2).reshape(x.shape))
-        return joined
+        return self.projection(mixed.transpose(1, 2).reshape(x.shape))  # type: ignore[no-any-return]
 
 
 class LanguageModel(nn.Module):
@@ -87,8 +85,7 @@ class LanguageModel(nn.Module):
         x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
             x = block(x)
-        scores: torch.Tensor = self.head(self.norm(x))
-        return scores
+        return self.head(self.norm(x))  # type: ignore[no-any-return]
 
 
 class DemoTraining:
@@ -130,11 +127,7 @@ def run_demo(
     console: Any = None,
     on_step: Callable[[int, float], None] | None = None,
 ) -> RunSummary | None:
-    """Train under a MemoryCallback.
-
-    Returns:
-        The callback's summary; ``None`` if it was not enabled.
-    """
+    """Train under a MemoryCallback; returns its summary, ``None`` if it was not enabled."""
     training = DemoTraining(device or pick_device(), steps, fault)
     with MemoryCallback(config, console=console) as memory:
         memory.watch(training.model, training.optimizer)
@@ -148,8 +141,7 @@ def run_demo(
 
 def pick_device() -> torch.device:
     """The accelerator if there is one, else the CPU."""
-    accelerator = torch.accelerator.current_accelerator(check_available=True)
-    return accelerator or torch.device("cpu")
+    return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
 
 
 def load_text() -> torch.Tensor:
@@ -165,11 +157,7 @@ def load_text() -> torch.Tensor:
 def draw_batch(
     text: torch.Tensor, sequences: int, length: int, generator: torch.Generator, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Random sequences of the text and, for each byte, the next one.
-
-    Returns:
-        Inputs and targets, both of shape ``(sequences, length)``, dtype int64.
-    """
+    """Random sequences of the text and, for each byte, the next one: int64 of shape ``(sequences, length)``."""
     starts = torch.randint(len(text) - length - 1, (sequences, 1), generator=generator)
     pieces = text[starts + torch.arange(length + 1)].to(device, torch.int64)
     return pieces[:, :-1], pieces[:, 1:]

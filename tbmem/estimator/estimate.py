@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +55,12 @@ def estimate_job(
     job: Job, gpu: str = "h100-80gb", alloc_conf: str = "", alternatives: bool | None = False
 ) -> tuple[Estimate, SimulatedRun]:
     """Estimate a job, and return its allocations as well; arguments and errors as for :func:`estimate`."""
-    estimator = _JobEstimator(gpu_named(gpu), parse_settings(alloc_conf))
+    estimator = _Estimator(gpu_named(gpu), parse_settings(alloc_conf))
     job = replace(job, capability=estimator.gpu.capability, total=estimator.gpu.total)
     (run,) = simulate_jobs([job])
     if isinstance(run, UsageError):
         raise run
-    result = estimator.result(job, run)
+    result = estimator.estimate(job, run)
     wanted = result.fit is not Fit.FITS if alternatives is None else alternatives
     if wanted and not job.inference:
         result = replace(result, alternatives=tuple(_alternatives(result, estimator)))
@@ -91,46 +91,38 @@ def file_stem(job: Job) -> str:
     return "_".join(filter(None, (model or "model", f"batch{job.batch}", f"rank{job.rank}" * (job.world_size > 1))))
 
 
-class _JobEstimator:
-    """Executes jobs and estimates them for one GPU."""
+@dataclass(frozen=True)
+class _Estimator:
+    """Estimates jobs for one GPU."""
 
-    def __init__(self, gpu: Gpu, settings: AllocatorSettings) -> None:
-        self.gpu, self._settings = gpu, settings
-
-    def estimate(self, job: Job) -> Estimate:
-        (outcome,) = self.estimate_all([job])
-        if isinstance(outcome, UsageError):
-            raise outcome
-        return outcome
+    gpu: Gpu
+    settings: AllocatorSettings
 
     def estimate_all(self, jobs: Sequence[Job]) -> list[Estimate | UsageError]:
         return [
-            outcome if isinstance(outcome, UsageError) else self.result(job, outcome)
+            outcome if isinstance(outcome, UsageError) else self.estimate(job, outcome)
             for job, outcome in zip(jobs, simulate_jobs(jobs), strict=True)
         ]
 
-    def result(self, job: Job, run: SimulatedRun) -> Estimate:
+    def estimate(self, job: Job, run: SimulatedRun) -> Estimate:
         outside = {"NCCL (typical)": NCCL} if job.world_size > 1 else {}
-        return estimate_from_run(job, run, self._settings, self.gpu, outside)
+        return estimate_from_run(job, run, self.settings, self.gpu, outside)
 
 
-def _alternatives(first: Estimate, estimator: _JobEstimator) -> Iterator[Alternative]:
+def _alternatives(first: Estimate, estimator: _Estimator) -> Iterator[Alternative]:
     changes = dict([*_changes(first), *_sharded(first)])
     for change, outcome in zip(changes, estimator.estimate_all(list(changes.values())), strict=True):
         if isinstance(outcome, Estimate):
             yield _alternative(change, outcome)
-    largest = largest_batch(first, estimator.estimate)
+    largest = _largest_batch(first, estimator)
     if largest is not None:
         yield _alternative(f"batch {largest.job.batch}, the largest that fits", largest)
 
 
 def _alternative(change: str, estimate: Estimate) -> Alternative:
+    allocated, reserved = estimate.peak_allocated, estimate.peak_reserved
     return Alternative(
-        change=change,
-        allocated=estimate.peak_allocated,
-        reserved=estimate.peak_reserved,
-        fit=estimate.fit,
-        batch=estimate.job.batch,
+        change=change, allocated=allocated, reserved=reserved, fit=estimate.fit, batch=estimate.job.batch
     )
 
 
@@ -180,7 +172,7 @@ def ranks_that_fit(first: Estimate) -> int:
     return 8
 
 
-def largest_batch(first: Estimate, estimator: Callable[[Job], Estimate]) -> Estimate | None:
+def _largest_batch(first: Estimate, estimator: _Estimator) -> Estimate | None:
     """The estimate of the largest batch that fits; ``None`` if not even one sample per part of a step fits.
 
     Each batch tried is a linear interpolation between the last two.
@@ -192,7 +184,9 @@ def largest_batch(first: Estimate, estimator: Callable[[Job], Estimate]) -> Esti
         batch = unit if fits is None else _next_batch(fits, fails, unit)
         if batch is None or (fails is not None and batch >= fails.job.batch):
             break
-        estimate = estimator(replace(first.job, batch=batch))
+        (estimate,) = estimator.estimate_all([replace(first.job, batch=batch)])
+        if isinstance(estimate, UsageError):
+            raise estimate
         if estimate.fit is Fit.FITS:
             fits = estimate
         else:

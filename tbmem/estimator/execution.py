@@ -29,10 +29,7 @@ from tbmem.estimator.fake_tensors.fake_cuda import (
     transformers_untraced,
 )
 from tbmem.estimator.fake_tensors.workspaces import register_gru
-from tbmem.estimator.tracker.allocation_log import AllocationLog
-from tbmem.estimator.tracker.module_stack import ModuleStack
-from tbmem.estimator.tracker.shape_checks import patched_value_reads
-from tbmem.estimator.tracker.tracker import AllocationTracker, counting
+from tbmem.estimator.tracker.tracker import AllocationTracker, counting, patched_value_reads
 from tbmem.estimator.workload.train_step import Training, transformer_layers
 from tbmem.estimator.workload.workload import Workload, make_workload
 from tbmem.model.category import Phase
@@ -64,19 +61,26 @@ def execute(job: Job) -> SimulatedRun:
         kernels: set[str] = set()
         _patch_torch(job, stack, kernels)
         mode = stack.enter_context(FakeMode(allow_non_fake_inputs=True))
-        modules = ModuleStack()
-        capability = job.capability if job.device == "cuda" else None
-        tracker = AllocationTracker(AllocationLog(), job.device, mode, modules, capability)
+        tracker = AllocationTracker(job.device, mode, job.capability if job.device == "cuda" else None)
         # only traces score functions: allocates nothing
-        trace = counting(_flex_attention.create_fw_bw_graph, tracker, "paused")
+        trace = counting(tracker, "paused")(_flex_attention.create_fw_bw_graph)
         stack.enter_context(patched(_flex_attention, "create_fw_bw_graph", trace))
-        stack.enter_context(
-            patched(torch.UntypedStorage, "resize_", _tracked_resize(torch.UntypedStorage.resize_, tracker))
-        )
-        training = _train(job, stack, tracker, modules)
-        about = _about(job, training, kernels, time.perf_counter() - began)
-        notes = (*notes_on(job, training, tracker, about["dtype"]), *_not_compiled)
-        return tracker.log.run(notes, about)
+        resize = _tracked_resize(torch.UntypedStorage.resize_, tracker)
+        stack.enter_context(patched(torch.UntypedStorage, "resize_", resize))
+        stack.enter_context(tracker)
+        stack.enter_context(patched_value_reads(tracker))
+        training = _train(job, stack, tracker)
+        dtype = _main_dtype(training.model)
+        about = {
+            "torch": str(torch.__version__),
+            "device": job.device,
+            "seconds": time.perf_counter() - began,
+            "parameters": sum(parameter.numel() for parameter in training.model.parameters()),
+            "dtype": dtype,
+            "architecture": training.workload.architecture,
+            "attention": sorted(kernels),
+        }
+        return tracker.log.run((*notes_on(job, training, tracker, dtype), *_not_compiled), about)
 
 
 def _patch_torch(job: Job, stack: ExitStack, kernels: set[str]) -> None:
@@ -89,7 +93,7 @@ def _patch_torch(job: Job, stack: ExitStack, kernels: set[str]) -> None:
     _not_compiled.clear()
     stack.enter_context(patched(torch, "compile", _compile))
     for wrapper, why in _WRAPPERS.items():
-        stack.enter_context(patched(wrapper, "__init__", _refused(wrapper.__name__, why)))
+        stack.enter_context(patched(wrapper, "__init__", _refused(f"{wrapper.__name__} {why}")))
     # foreach is chosen for fake tensors as for plain ones
     like_plain = [*_foreach_utils._foreach_supported_types, FakeTensor]
     stack.enter_context(patched(_foreach_utils, "_foreach_supported_types", like_plain))
@@ -116,9 +120,9 @@ def _compile(model: Any = None, **_: Any) -> Any:
     return run
 
 
-def _refused(name: str, why: str) -> Callable[..., None]:
+def _refused(message: str) -> Callable[..., None]:
     def refuse(*_: Any, **__: Any) -> None:
-        raise UsageError(f"{name} {why}")
+        raise UsageError(message)
 
     return refuse
 
@@ -134,19 +138,24 @@ def _tracked_resize(resize: Callable[..., Any], tracker: AllocationTracker) -> C
     return resize_
 
 
-def _train(job: Job, stack: ExitStack, tracker: AllocationTracker, modules: ModuleStack) -> Training:
-    stack.enter_context(tracker)
-    stack.enter_context(patched_value_reads(tracker))
-    workload = _build_workload(job, tracker)
+def _train(job: Job, stack: ExitStack, tracker: AllocationTracker) -> Training:
+    # built on the host, where neither memory nor reads of values count
+    with counting(tracker, "paused"):
+        workload = make_workload(job)
+    tracker.unknown_reads.clear()
+    tracker.known_reads.clear()
+    tracker.values.batch_is_made = True
+    if not workload.has_values:
+        tracker.values.discard(tree_leaves(workload.batch))
     stack.enter_context(transformers_untraced())
-    stack.enter_context(modules)
+    stack.enter_context(tracker.modules)
     if job.device == "cpu":
         # already on the device
         for tensor in chain(workload.model.parameters(), workload.model.buffers()):
             tracker.adopt(tensor)
     root = type(workload.model).__name__
     training = _training(job, workload, tracker, stack)
-    modules.register_names(training.model, root)
+    tracker.modules.register_names(training.model, root)
     training.run()
     tracker.log.phase = Phase.OTHER
     return training
@@ -156,42 +165,18 @@ def _training(job: Job, workload: Workload, tracker: AllocationTracker, stack: E
     if job.world_size == 1:
         return Training(job, workload, tracker)
     from tbmem.estimator.parallel.fake_ranks import distributed_tensors
-    from tbmem.estimator.parallel.rank_training import RankTraining
+    from tbmem.estimator.parallel.pipeline import PipelineTraining
+    from tbmem.estimator.parallel.sharding import RankTraining
 
     stack.enter_context(distributed_tensors(tracker))
-    return RankTraining(job, workload, tracker, tracker)
+    kind = PipelineTraining if job.pipeline > 1 and not workload.divided else RankTraining
+    return kind(job, workload, tracker)
 
 
-def _build_workload(job: Job, tracker: AllocationTracker) -> Workload:
-    """Build the workload on the host, without counting memory or reads of values."""
-    tracker.paused += 1
-    workload = make_workload(job)
-    tracker.paused -= 1
-    tracker.unknown_reads.clear()
-    tracker.known_reads.clear()
-    tracker.values.batch_is_made = True
-    if not workload.has_values:
-        tracker.values.discard(tree_leaves(workload.batch))
-    return workload
-
-
-def _about(job: Job, training: Training, kernels: set[str], seconds: float) -> dict[str, Any]:
-    parameters = list(training.model.parameters())
-    return {
-        "torch": str(torch.__version__),
-        "device": job.device,
-        "seconds": seconds,
-        "parameters": sum(parameter.numel() for parameter in parameters),
-        "dtype": _main_dtype(parameters),
-        "architecture": training.workload.architecture,
-        "attention": sorted(kernels),
-    }
-
-
-def _main_dtype(parameters: Iterable[nn.Parameter]) -> str:
+def _main_dtype(model: nn.Module) -> str:
     """The dtype of most bytes of parameters."""
     sizes: Counter[str] = Counter()
-    for parameter in parameters:
+    for parameter in model.parameters():
         sizes[str(parameter.dtype).removeprefix("torch.")] += parameter.numel() * parameter.element_size()
     return max(sizes, key=sizes.__getitem__, default="")
 
@@ -223,7 +208,14 @@ _NO_LAYERS = (
 
 def notes_on(job: Job, training: Training, tracker: AllocationTracker, dtype: str) -> Iterator[str]:
     """Sentences on what the estimate assumed, and on memory that it does not count."""
-    yield from _notes_on_values(job, tracker)
+    if tracker.unknown_reads:
+        count = sum(tracker.unknown_reads.values())
+        assumed = "0, 1 or False was assumed, of all() True"
+        lines = _join_lines(tracker.unknown_reads)
+        yield f"{count} values of tensors were read ({lines}); fake tensors have none: {assumed}"
+    if tracker.known_reads and is_factory(job.model):
+        lines = _join_lines(tracker.known_reads)
+        yield f"the batch's own values decided something ({lines}): others may need more or less"
     if job.amp is not None and job.fsdp == 1 and dtype in ("bfloat16", "float16"):
         yield f"--amp {job.amp} runs over parameters in {dtype}: --dtype float32 keeps them, and their gradients, whole"
     if job.checkpoint and not transformer_layers(training.model):
@@ -241,17 +233,6 @@ def notes_on(job: Job, training: Training, tracker: AllocationTracker, dtype: st
         size = sum(parameter.numel() * parameter.element_size() for parameter in group["params"])
         # each entry has a parameter difference and a gradient difference
         yield _LBFGS.format(format_bytes(2 * group["history_size"] * size))
-
-
-def _notes_on_values(job: Job, tracker: AllocationTracker) -> Iterator[str]:
-    if tracker.unknown_reads:
-        count = sum(tracker.unknown_reads.values())
-        assumed = "0, 1 or False was assumed, of all() True"
-        lines = _join_lines(tracker.unknown_reads)
-        yield f"{count} values of tensors were read ({lines}); fake tensors have none: {assumed}"
-    if tracker.known_reads and is_factory(job.model):
-        lines = _join_lines(tracker.known_reads)
-        yield f"the batch's own values decided something ({lines}): others may need more or less"
 
 
 def _join_lines(lines: Iterable[str]) -> str:

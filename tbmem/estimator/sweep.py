@@ -1,4 +1,11 @@
-"""Runs a sweep: predicts each case, measures it in a child process, and writes the tables."""
+"""Runs a sweep: predicts each case, measures it in a child process, and writes the tables.
+
+The child, ``python -m tbmem.estimator.sweep ANSWER RECORDING``, reads a case as JSON from standard input and writes a
+SweepCell as JSON. No answer means that the operating system ended the process, most likely because memory ran out.
+
+On CUDA the allocator's own counters and its memory history are read. On the CPU torch.profiler counts what the
+allocator hands out; one more step, in which each operator is tracked, gives categories, modules and lines.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +13,49 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import numpy as np
+import torch
 
+from tbmem.analysis.allocator.events import EventKind
+from tbmem.analysis.allocator.settings import AllocatorSettings
+from tbmem.analysis.estimates.fit import by_category, estimate_from_run, order_events
+from tbmem.analysis.estimates.timeline import timeline_of_run
+from tbmem.analysis.recordings.analyzer import analyze
+from tbmem.analysis.recordings.result import Analysis
+from tbmem.analysis.source_lines import short
 from tbmem.errors import UsageError
-from tbmem.estimator.sweep_case import predicted_peak
+from tbmem.estimator.tracker.tracker import AllocationTracker
 from tbmem.estimator.worker import child_environment, simulate_jobs
-from tbmem.estimator.workload.decoder import SHAPES
+from tbmem.estimator.workload.decoder import SHAPES, Decoder
+from tbmem.estimator.workload.train_step import Observer, Training
+from tbmem.estimator.workload.workload import make_workload
+from tbmem.model.category import Category, Phase
 from tbmem.model.files import TIMELINE_SUFFIX, atomic_write
 from tbmem.model.gpus import Gpu
 from tbmem.model.simulated_run import SimulatedRun
-from tbmem.model.sweep import MemoryPeak, ModelFacts, Status, Sweep, SweepCase, SweepCell, file_stems
+from tbmem.model.sweep import LargeAllocation, MemoryPeak, ModelFacts, Status, Sweep, SweepCase, SweepCell, file_stems
+from tbmem.model.timeline import save_timeline
+from tbmem.present.exports.memory_viz import memory_viz_pickle
 from tbmem.present.text.sweep import activation_text, largest_text, peak_table, precision_table
 from tbmem.sources.counters.host import HostMemory
+from tbmem.sources.snapshot.reader import read_snapshot
+from tbmem.sources.torch_state.memory_history import MemoryHistory
+from tbmem.sources.torch_state.out_of_memory import is_out_of_memory
+from tbmem.sources.trace.reader import read_trace
 from tbmem.units import format_bytes
 
-Prediction = MemoryPeak | UsageError
-"""The predicted peak of a case, or why there is none."""
-_FILES = (".pickle", ".pkl", ".npz")
+_PICKLES = (".pickle", ".pkl")
+_MAX_ENTRIES = 1_000_000
+"""Events that the allocator's history keeps."""
+_LARGEST = 8
+"""Largest allocations of a peak that are listed."""
 _TEXTS = {
     "peak_memory_summary.txt": peak_table,
     "mixed_precision_memory_summary.txt": precision_table,
@@ -36,21 +65,15 @@ _TEXTS = {
 
 
 def sweep(
-    cases: Sequence[SweepCase],
-    output: Path,
-    *,
-    gpu: Gpu | None = None,
-    notes: tuple[str, ...] = (),
-    on_cell: Callable[[SweepCell], None] | None = None,
-) -> Sweep:
-    """Measure all cases; the tables are rewritten after each of them.
+    cases: Sequence[SweepCase], output: Path, gpu: Gpu | None = None, notes: tuple[str, ...] = ()
+) -> Iterator[Sweep]:
+    """Measure all cases; yields all that was measured so far after each of them, when the tables are rewritten.
 
     Args:
         cases: Cases to measure.
         output: Folder of tables and recordings, created if missing; or the recording's file for a single case.
         gpu: The device; ``None`` for the CPU.
         notes: Sentences for the tables.
-        on_cell: Called with each cell after the tables are written.
 
     Raises:
         UsageError: There is no such model, a case is invalid, or the output cannot be written.
@@ -66,21 +89,20 @@ def sweep(
     models = {case.size: model_facts(case.size) for case in unique}
     result = Sweep(device=gpu.name if gpu is not None else "cpu", cells=(), models=models, notes=notes)
     for case, stem in zip(unique, file_stems(unique), strict=True):
-        path = output
-        if folder is not None:
-            path = folder / (f"{stem}_snapshot.pickle" if case.kind == "cuda" else f"{stem}{TIMELINE_SUFFIX}")
-        cell = _cell(case, path, predictions[case])
+        suffix = "_snapshot.pickle" if case.kind == "cuda" else TIMELINE_SUFFIX
+        cell = _cell(case, output if folder is None else folder / f"{stem}{suffix}", predictions[case])
         result = replace(result, cells=(*result.cells, cell))
         if folder is not None:
-            _write(result, folder)
-        if on_cell is not None:
-            on_cell(cell)
-    return result
+            contents = {name: f"{text}\n" for name, text in render_tables(result).items()}
+            for name, text in {**contents, "sweep.json": to_json(result)}.items():
+                with atomic_write(folder / name) as partial:
+                    partial.write_text(text)
+        yield result
 
 
 def tables_folder(output: Path) -> Path | None:
     """Folder of the tables; ``None`` if ``output`` is the file of a recording."""
-    return None if output.suffix in _FILES else output
+    return None if output.suffix in (*_PICKLES, ".npz") else output
 
 
 def render_tables(sweep: Sweep) -> dict[str, str]:
@@ -92,13 +114,6 @@ def render_tables(sweep: Sweep) -> dict[str, str]:
 def to_json(sweep: Sweep) -> str:
     """The sweep as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(sweep), indent=2).decode()
-
-
-def _write(sweep: Sweep, folder: Path) -> None:
-    contents = {**{name: f"{text}\n" for name, text in render_tables(sweep).items()}, "sweep.json": to_json(sweep)}
-    for name, text in contents.items():
-        with atomic_write(folder / name) as partial:
-            partial.write_text(text)
 
 
 def _check_model(case: SweepCase) -> None:
@@ -126,7 +141,32 @@ def _check_output(output: Path) -> None:
         raise UsageError(f"--output {folder}: cannot be written; name another folder")
 
 
-def _cell(case: SweepCase, path: Path, predicted: Prediction) -> SweepCell:
+def model_facts(size: str) -> ModelFacts:
+    """Dimensions of a built-in model."""
+    shape = SHAPES[size.lower()]
+    with torch.device("meta"):
+        parameters = sum(parameter.numel() for parameter in Decoder(shape).parameters())
+    names = ("layers", "width", "heads", "inner", "vocabulary")
+    return ModelFacts(size=size, parameters=parameters, **{name: getattr(shape, name) for name in names})
+
+
+def _predictions(cases: Sequence[SweepCase], gpu: Gpu | None) -> dict[SweepCase, MemoryPeak | UsageError]:
+    jobs = [case.job() for case in cases]
+    if gpu is not None:
+        jobs = [replace(job, capability=gpu.capability, total=gpu.total) for job in jobs]
+    predictions: dict[SweepCase, MemoryPeak | UsageError] = {}
+    for case, job, outcome in zip(cases, jobs, simulate_jobs(jobs, timeout=600.0 + 60 * len(jobs)), strict=True):
+        if isinstance(outcome, UsageError):
+            predictions[case] = outcome
+            continue
+        predictions[case] = peak = peak_of_run(outcome)
+        if gpu is not None:
+            estimate = estimate_from_run(job, outcome, AllocatorSettings(), gpu)
+            predictions[case] = replace(peak, allocated=estimate.steady_step, reserved=estimate.peak_reserved)
+    return predictions
+
+
+def _cell(case: SweepCase, path: Path, predicted: MemoryPeak | UsageError) -> SweepCell:
     if isinstance(predicted, UsageError):
         cell = measure_in_child(case, path)
         return replace(cell, note="; ".join(filter(None, [cell.note, f"no prediction: {predicted}"])))
@@ -145,26 +185,19 @@ def _too_much(predicted: MemoryPeak) -> str:
     return f"not run: {format_bytes(predicted.allocated)} are predicted, {format_bytes(available)} are available"
 
 
-def _predictions(cases: Sequence[SweepCase], gpu: Gpu | None) -> dict[SweepCase, Prediction]:
-    jobs = [case.job() for case in cases]
-    if gpu is not None:
-        jobs = [replace(job, capability=gpu.capability, total=gpu.total) for job in jobs]
-    outcomes = simulate_jobs(jobs, timeout=600.0 + 60 * len(jobs))
-    return {
-        case: predicted_peak(job, outcome, gpu) if isinstance(outcome, SimulatedRun) else outcome
-        for case, job, outcome in zip(cases, jobs, outcomes, strict=True)
-    }
-
-
 def measure_in_child(case: SweepCase, path: Path) -> SweepCell:
     """Run a case in a child process, which may be killed when memory runs out."""
+    changes, index = {}, case.device.partition(":")[2]
+    if index:  # only the case's GPU is visible
+        visible = [gpu for gpu in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu]
+        changes["CUDA_VISIBLE_DEVICES"] = visible[int(index)] if int(index) < len(visible) else index
     with tempfile.TemporaryDirectory(prefix="tbmem-") as folder:
         answer = Path(folder, "cell.json")
         child = subprocess.run(
-            [sys.executable, "-m", "tbmem.estimator.sweep_case", str(answer), str(path.absolute())],
+            [sys.executable, "-m", "tbmem.estimator.sweep", str(answer), str(path.absolute())],
             input=msgspec.json.encode(case),
             check=False,
-            env=_environment(case),
+            env=child_environment(**changes),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
         )
@@ -177,17 +210,153 @@ def measure_in_child(case: SweepCase, path: Path) -> SweepCell:
     return SweepCell(case=case, status=Status.FAILED, note=note)
 
 
-def _environment(case: SweepCase) -> dict[str, str]:
-    """The child's environment, in which only the case's GPU is visible."""
-    index = case.device.partition(":")[2]
-    if not index:
-        return child_environment()
-    seen = [gpu for gpu in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu]
-    return child_environment(CUDA_VISIBLE_DEVICES=seen[int(index)] if int(index) < len(seen) else index)
+class NullObserver(Observer):
+    """Ignores what a training run reports."""
 
 
-def model_facts(size: str) -> ModelFacts:
-    """Dimensions of a built-in model."""
-    shape = SHAPES[size.lower()]
-    numbers = {field.name: getattr(shape, field.name) for field in fields(ModelFacts) if field.name != "size"}
-    return ModelFacts(size=size, **numbers)
+def run_cell(case: SweepCase, path: Path) -> SweepCell:
+    """Measure one case.
+
+    ``path`` is that of its recording: on CUDA a snapshot; on the CPU a timeline (``.npz``), or a pickle that
+    pytorch.org/memory_viz opens.
+    """
+    try:
+        bfloat16 = case.kind == "cpu" or torch.cuda.is_bf16_supported(including_emulation=False)
+        usable, note = usable_precision(case, bfloat16)
+        torch.manual_seed(0)
+        training = Training(usable.job(), make_workload(usable.job()), NullObserver())  # type: ignore[abstract]
+        for number in range(case.warmup):
+            training.step(number)
+        peak, seconds = (_on_cpu if case.kind == "cpu" else _on_cuda)(training, case, path)
+    except Exception as error:
+        kind, line = type(error).__name__, (str(error).splitlines() or [""])[0]
+        if is_out_of_memory(error):
+            return SweepCell(case=case, status=Status.OUT_OF_MEMORY, note=line or kind)
+        return SweepCell(case=case, status=Status.FAILED, note=f"{kind}: {line}")
+    return SweepCell(case=case, status=Status.MEASURED, measured=peak, seconds=seconds, file=path.name, note=note)
+
+
+def usable_precision(case: SweepCase, bfloat16: bool) -> tuple[SweepCase, str]:
+    """The case in a precision that the device supports, and a sentence if it was changed."""
+    if case.precision != "bf16" or bfloat16:
+        return case, ""
+    return replace(case, precision="fp16"), "This device has no bf16: fp16 is used instead."
+
+
+def _run_steps(training: Training, case: SweepCase) -> float:
+    """Run the measured steps; returns seconds per step."""
+    began = time.perf_counter()
+    for number in range(case.steps):
+        training.step(case.warmup + number)
+    return (time.perf_counter() - began) / case.steps
+
+
+def _on_cuda(training: Training, case: SweepCase, path: Path, cuda: Any = torch.cuda) -> tuple[MemoryPeak, float]:
+    history = MemoryHistory(cuda.memory, _MAX_ENTRIES)
+    cuda.synchronize()
+    cuda.reset_peak_memory_stats()
+    history.start()
+    try:
+        seconds = _run_steps(training, case)
+        cuda.synchronize()
+        allocated, reserved = cuda.max_memory_allocated(), cuda.max_memory_reserved()
+        history.write(path)
+    finally:
+        history.stop()
+    return _recorded_peak(analyze(read_snapshot(path)), allocated, reserved), seconds
+
+
+def _on_cpu(training: Training, case: SweepCase, path: Path) -> tuple[MemoryPeak, float]:
+    storages = (tensor.untyped_storage() for tensor in training.held())
+    # shared storages count once
+    held = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+    with tempfile.TemporaryDirectory(prefix="tbmem-") as folder:
+        trace = Path(folder, "steps.json")
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+            seconds = _run_steps(training, case)
+        profiler.export_chrome_trace(str(trace))
+        counted = read_trace(trace)
+    device = counted.device_number("cpu")
+    allocated = held + counted.peak(device).bytes - counted.devices[device].base_bytes
+    run = _counted_step(training, case.warmup + case.steps)
+    timeline = timeline_of_run(run, about={"case": asdict(case)}, source="count")
+    with atomic_write(path) as partial:
+        if path.suffix in _PICKLES:
+            partial.write_bytes(memory_viz_pickle(analyze(timeline, name=path.stem)))
+        else:
+            save_timeline(timeline, partial)
+    return replace(peak_of_run(run), allocated=allocated), seconds
+
+
+def _counted_step(training: Training, number: int) -> SimulatedRun:
+    """Run one more step on real tensors, and track its allocations with module and source lines."""
+    tracker = AllocationTracker(training.job.device)
+    with tracker, tracker.modules:
+        for tensor in training.held():
+            tracker.adopt(tensor)
+        training.watch(tracker)
+        tracker.modules.register_names(training.model, type(training.model).__name__)
+        training.step(number)
+        tracker.log.phase = Phase.OTHER
+        training.observer = NullObserver()  # type: ignore[abstract]
+    return tracker.log.run((), {"device": training.job.device})
+
+
+def peak_of_run(run: SimulatedRun) -> MemoryPeak:
+    """The peak of a run's last step, in requested bytes: no allocator rounds them."""
+    order = order_events(run)
+    held = np.cumsum(np.where(order.events.kind == EventKind.ALLOC, order.events.size, -order.events.size))
+    starts = run.about["step_starts"]
+    first = min(int(order.first_event_from(starts[-1:])[0]), len(held) - 1) if starts else 0
+    peak = first + int(np.argmax(held[first:]))
+    rows = order.alive_at(peak)
+    of_step = rows[run.step[rows] == run.step.max()]
+    largest = of_step[np.lexsort((of_step, -run.size[of_step]))][:_LARGEST]
+    return MemoryPeak(
+        allocated=int(held[peak]),
+        phase=Phase(int(run.phase[order.row[peak]])).name.lower(),
+        parts=by_category(run, rows),
+        largest=tuple(_large_allocation(run, row) for row in largest.tolist()),
+        activations=order.peak_bytes(run.category == Category.ACTIVATION),
+    )
+
+
+def _large_allocation(run: SimulatedRun, row: int) -> LargeAllocation:
+    module, stack = int(run.module[row]), int(run.stack[row])
+    return LargeAllocation(
+        bytes=int(run.size[row]),
+        category=Category(int(run.category[row])).name.lower(),
+        what=run.modules[module] if module >= 0 else run.operators[int(run.operator[row])],
+        line=short(run.stacks[stack][0]) if stack >= 0 else "",
+    )
+
+
+def _recorded_peak(analysis: Analysis, allocated: int, reserved: int) -> MemoryPeak:
+    """The peak of a recording; ``allocated`` and ``reserved`` are the device's own counters, in bytes."""
+    device = analysis.main
+    shares = {share.name.lower(): share for share in device.by_category}
+    activation = shares.get(Category.ACTIVATION.name.lower())
+    return MemoryPeak(
+        allocated=allocated,
+        reserved=reserved,
+        phase=device.peak.phase.lower(),
+        parts={name: share.bytes for name, share in shares.items() if share.bytes},
+        largest=tuple(
+            LargeAllocation(
+                bytes=row.bytes, category=row.category.lower(), what=row.module or row.operator, line=row.line
+            )
+            for row in [row for row in device.top if row.alloc_event >= 0][:_LARGEST]
+        ),
+        activations=(activation.max_bytes or 0) if activation is not None else 0,
+    )
+
+
+def main(answer: str, recording: str) -> None:
+    """Measure the case on standard input."""
+    cell = run_cell(msgspec.json.decode(sys.stdin.buffer.read(), type=SweepCase), Path(recording))
+    with atomic_write(Path(answer)) as partial:
+        partial.write_bytes(msgspec.json.encode(cell))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

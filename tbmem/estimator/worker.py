@@ -15,7 +15,6 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -32,8 +31,14 @@ WORKS = "works.txt"
 def main(arguments: list[str]) -> None:
     """Execute the jobs on standard input."""
     folder = Path(arguments[0])
-    if not _fake_cuda_works(folder):
-        return
+    if not os.environ.get(ON_CPU):
+        from tbmem.estimator.fake_tensors.device_guard import self_test
+
+        try:
+            self_test()
+        except Exception:  # the client falls back to fake CPU tensors
+            return
+        _write(folder / WORKS, b"")
     for number, job in enumerate(msgspec.msgpack.decode(sys.stdin.buffer.read(), type=list[Job])):
         try:
             from tbmem.estimator.execution import execute
@@ -41,19 +46,6 @@ def main(arguments: list[str]) -> None:
             _write(folder / f"{number}.run", execute(job).to_bytes())
         except (Exception, SystemExit) as error:
             _write(folder / f"{number}.txt", explain(job, error).encode())
-
-
-def _fake_cuda_works(folder: Path) -> bool:
-    if os.environ.get(ON_CPU):
-        return True
-    from tbmem.estimator.fake_tensors.device_guard import self_test
-
-    try:
-        self_test()
-    except Exception:  # the client falls back to fake CPU tensors
-        return False
-    _write(folder / WORKS, b"")
-    return True
 
 
 def _write(path: Path, answer: bytes) -> None:
@@ -67,7 +59,10 @@ def explain(job: Job, error: BaseException) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    what, kind = _summary(error), type(error).__name__
+    kind = type(error).__name__
+    what = (str(error).splitlines() or [""])[0] or kind
+    if len(what) > _LONG:
+        what = what.partition(". ")[0][: 2 * _LONG]
     for text, advice in _ADVICE.items():
         if text in str(error):
             return advice
@@ -87,12 +82,6 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"the factory ended the program ({error.code})"
     return f"{kind}: {what}"
-
-
-def _summary(error: BaseException) -> str:
-    """The first line of an error's message; if that is long, its first sentence."""
-    line = (str(error).splitlines() or [""])[0] or type(error).__name__
-    return line if len(line) <= _LONG else line.partition(". ")[0][: 2 * _LONG]
 
 
 _LONG = 200
@@ -121,29 +110,21 @@ _ADVICE = {
 }
 """Advice by text of the error message, for what fake tensors do not support."""
 _NEEDS_GPU = (
-    "data pointer",
-    "active drivers",
-    "active driver",
-    "NVIDIA driver",
-    "not compiled with CUDA",
-    "Cannot find a working triton",
-    "no kernel image",
-    "CUDA_HOME",
-    "not linked with support for cuda",
+    *("data pointer", "active driver", "NVIDIA driver", "not compiled with CUDA", "Cannot find a working triton"),
+    *("no kernel image", "CUDA_HOME", "not linked with support for cuda"),
 )
 """Error messages of torch, Triton and compiled extensions for tensors without memory or a missing driver."""
 
 
 def _location(error: BaseException) -> str:
     """The innermost source line outside of torch and tbmem, preferably in the user's own code."""
-    here = str(Path(__file__).parent)
     frames = [
         frame
         for frame in reversed(traceback.extract_tb(error.__traceback__))
-        if not frame.filename.startswith(here) and "/torch/" not in frame.filename and "importlib" not in frame.filename
+        if not any(part in frame.filename for part in (str(Path(__file__).parent), "/torch/", "importlib"))
     ]
-    users = (frame for frame in frames if "-packages" not in frame.filename)
-    for frame in (*users, *frames):
+    # stable: the user's frames come first
+    for frame in sorted(frames, key=lambda frame: "-packages" in frame.filename):
         return f"{Path(frame.filename).name}:{frame.lineno}: "
     return ""
 
@@ -163,9 +144,9 @@ def simulate_jobs(jobs: Sequence[Job], timeout: float = 600.0) -> list[Outcome]:
     """
     outcomes: list[Outcome] = []
     while len(outcomes) < len(jobs):
-        attempt = _attempt(jobs[len(outcomes) :], timeout)
-        outcomes += attempt.outcomes
-        if not attempt.works:
+        done, works = _attempt(jobs[len(outcomes) :], timeout)
+        outcomes += done
+        if not works:
             return [*outcomes, *(_fallback(job, timeout, FALLBACK) for job in jobs[len(outcomes) :])]
         if len(outcomes) < len(jobs):
             # the process ended at this job
@@ -176,26 +157,20 @@ def simulate_jobs(jobs: Sequence[Job], timeout: float = 600.0) -> list[Outcome]:
 def _fallback(job: Job, timeout: float, why: str) -> Outcome:
     if job.world_size > 1:
         return UsageError(f"--model {job.model}: {why}; several ranks are estimated with fake CUDA tensors only")
-    for outcome in _attempt([replace(job, device="cpu", instead=job.device == "cuda")], timeout, on_cpu=True).outcomes:
+    instead = replace(job, device="cpu", instead=job.device == "cuda")
+    for outcome in _attempt([instead], timeout, on_cpu=True)[0]:
         if isinstance(outcome, SimulatedRun) and job.device == "cuda":
             return replace(outcome, notes=(why, *outcome.notes))
         return outcome
     return UsageError(f"--model {job.model}: torch's process ended without an answer; is there memory enough?")
 
 
-class _Attempt(NamedTuple):
-    outcomes: list[Outcome]
-    """Of the jobs before the process ended."""
-    works: bool
-    """Whether fake CUDA tensors work, if they were tested."""
-
-
-def _attempt(jobs: Sequence[Job], timeout: float, on_cpu: bool = False) -> _Attempt:
+def _attempt(jobs: Sequence[Job], timeout: float, on_cpu: bool = False) -> tuple[list[Outcome], bool]:
+    """Outcomes of the jobs before the process ended; and whether fake CUDA tensors work, if they were tested."""
     with tempfile.TemporaryDirectory(prefix="tbmem-") as folder:
-        command = [sys.executable, "-m", "tbmem.estimator.worker", folder]
         try:
             subprocess.run(
-                command,
+                [sys.executable, "-m", "tbmem.estimator.worker", folder],
                 input=msgspec.msgpack.encode(jobs),
                 timeout=timeout,
                 check=False,
@@ -205,7 +180,7 @@ def _attempt(jobs: Sequence[Job], timeout: float, on_cpu: bool = False) -> _Atte
             )
         except subprocess.TimeoutExpired as error:
             raise UsageError(f"--model {jobs[0].model}: not done after {timeout:.0f} s") from error
-        return _Attempt(_answers(Path(folder), len(jobs)), on_cpu or Path(folder, WORKS).exists())
+        return _answers(Path(folder), len(jobs)), on_cpu or Path(folder, WORKS).exists()
 
 
 def _answers(folder: Path, count: int) -> list[Outcome]:

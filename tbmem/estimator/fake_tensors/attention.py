@@ -85,15 +85,13 @@ def gpu_attention(capability: tuple[int, int], chosen: set[str]) -> Iterator[Non
         if enable_gqa:
             groups = query.shape[1] // key.shape[1]
             key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+        inputs = query, key, value
         if name == "math":
-            return _ATEN._scaled_dot_product_attention_math(
-                query, key, value, attn_mask, dropout_p, is_causal, scale=scale
-            )[0]
+            return _ATEN._scaled_dot_product_attention_math(*inputs, attn_mask, dropout_p, is_causal, scale=scale)[0]
         mask = attn_mask if attn_mask is None else _efficient_mask(attn_mask, query, key)
-        training = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
-        return _ATEN._scaled_dot_product_efficient_attention(
-            query, key, value, mask, training, dropout_p, is_causal, scale=scale
-        )[0]
+        training = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
+        kernel = _ATEN._scaled_dot_product_efficient_attention
+        return kernel(*inputs, mask, training, dropout_p, is_causal, scale=scale)[0]
 
     with patched(F, "scaled_dot_product_attention", attention):
         yield
@@ -107,9 +105,8 @@ def _flash(
     padding = -head % 8
     if padding:
         query, key, value = (F.pad(tensor, (0, padding)) for tensor in (query, key, value))
-    output: torch.Tensor = _ATEN._scaled_dot_product_flash_attention(
-        query, key, value, dropout, causal, False, scale=scale
-    )[0]
+    kernel = _ATEN._scaled_dot_product_flash_attention
+    output: torch.Tensor = kernel(query, key, value, dropout, causal, False, scale=scale)[0]
     return output[..., :head] if padding else output
 
 
@@ -118,7 +115,6 @@ def _efficient_mask(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) 
     if mask.dtype is torch.bool:
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), float("-inf"))
     padding = -mask.shape[-1] % 16
-    if padding:
-        # the kernel reads blocks of 16
+    if padding:  # the kernel reads blocks of 16
         mask = F.pad(mask, (0, padding))[..., : mask.shape[-1]]
     return mask.expand(*query.shape[:-1], key.shape[-2])

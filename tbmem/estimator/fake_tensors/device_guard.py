@@ -26,28 +26,18 @@ _references: list[Any] = []
 
 
 def install_guard() -> None:
-    """Install the device guard and the hooks.
-
-    Raises:
-        RuntimeError: This build of torch has another layout.
-    """
+    """Install the device guard and the hooks; RuntimeError if this build of torch has another layout."""
     import torch
 
     if _references:
         return
     _install_device_guard(torch)
     built = bool(torch.backends.cuda.is_built())  # type: ignore[no-untyped-call]
-    _install_hooks(
-        torch, answers={_HAS_PRIMARY_CONTEXT: False} if built else {_IS_BUILT: True, _HAS_PRIMARY_CONTEXT: False}
-    )
+    _install_hooks(torch, {_HAS_PRIMARY_CONTEXT: False, **({} if built else {_IS_BUILT: True})})
 
 
 def self_test() -> None:
-    """Test that fake CUDA tensors get gradients, in-place sums included.
-
-    Raises:
-        RuntimeError: They do not. Some builds of torch crash the process instead.
-    """
+    """Raise RuntimeError unless fake CUDA tensors get gradients; some builds of torch crash the process instead."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 

@@ -34,22 +34,14 @@ class _FakeStream:
     def __exit__(self, *_: Any) -> None:
         return None
 
-    def __getattr__(self, name: str) -> Callable[..., None]:
+    def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _answer(None)
+        return _answer({"query": True, "elapsed_time": 0.0}.get(name))
 
     def record_event(self, event: Any = None) -> Any:
         """An event."""
         return event or _FakeEvent()
-
-    def query(self) -> bool:
-        """Done."""
-        return True
-
-    def elapsed_time(self, _: Any) -> float:
-        """No time."""
-        return 0.0
 
 
 class _FakeEvent(_FakeStream):
@@ -64,20 +56,18 @@ def _answer(value: Any) -> Callable[..., Any]:
 @contextlib.contextmanager
 def fake_cuda_device(devices: int, capability: tuple[int, int], total: int) -> Iterator[None]:
     """Within the block torch.cuda reports devices of this compute capability and total memory in bytes."""
-    cuda = torch.cuda
+    cuda, accelerator = torch.cuda, torch.accelerator
+    everywhere = {"is_available": True, "device_count": devices, "current_stream": _FakeStream()}
     with contextlib.ExitStack() as stack:
-        for name, value in {
-            "Stream": _FakeStream,
-            "Event": _FakeEvent,
-            "stream": lambda _: contextlib.nullcontext(),
-        }.items():
-            stack.enter_context(patched(cuda, name, value))
+        stack.enter_context(patched(cuda, "Stream", _FakeStream))
+        stack.enter_context(patched(cuda, "Event", _FakeEvent))
+        stack.enter_context(patched(cuda, "stream", lambda _: contextlib.nullcontext()))
         for target, answers in (
-            (cuda, _answers(devices, capability, total)),
+            (cuda, {**everywhere, **_answers(capability, total), "default_stream": everywhere["current_stream"]}),
             (cuda.memory, {"_record_memory_history": None}),
             (torch.Tensor, {"record_stream": None}),
             (cuda.nvtx, dict.fromkeys(("range_push", "range_pop", "range_start", "range_end", "mark"))),
-            (torch.accelerator, _answers_of_accelerator(devices)),
+            (accelerator, {**everywhere, "current_accelerator": torch.device("cuda"), "current_device_index": 0}),
         ):
             for name, value in answers.items():
                 stack.enter_context(patched(target, name, _answer(value)))
@@ -91,10 +81,8 @@ def transformers_untraced() -> Iterator[None]:
     Otherwise it assumes ``torch.export`` and creates masks, which lead to another attention kernel.
     """
     utils: Any = sys.modules.get("transformers.utils.import_utils")
-    if not hasattr(utils, "is_fake_tensor"):
-        yield
-        return
-    with patched(utils, "is_fake_tensor", lambda _: False):
+    known = hasattr(utils, "is_fake_tensor")
+    with patched(utils, "is_fake_tensor", lambda _: False) if known else contextlib.nullcontext():
         yield
 
 
@@ -112,35 +100,28 @@ def patched(target: Any, name: str, value: Any) -> Iterator[None]:
             delattr(target, name)
 
 
-def _answers_of_accelerator(devices: int) -> dict[str, Any]:
-    return {
-        "is_available": True,
-        "current_accelerator": torch.device("cuda"),
-        "device_count": devices,
-        "current_stream": _FakeStream(),
-        "current_device_index": 0,
-    }
-
-
-def _answers(devices: int, capability: tuple[int, int], total: int) -> dict[str, Any]:
-    properties, stream = _properties(capability, total), _FakeStream()
+def _answers(capability: tuple[int, int], total: int) -> dict[str, Any]:
+    """What functions of torch.cuda return."""
     silent = (
         "set_device synchronize _lazy_init init set_stream set_rng_state manual_seed manual_seed_all empty_cache"
         " ipc_collect reset_peak_memory_stats _maybe_exchange_device"
     )
     zero = "memory_allocated max_memory_allocated memory_reserved max_memory_reserved current_device"
+    properties = types.SimpleNamespace(
+        **{"name": "pretended GPU", "major": capability[0], "minor": capability[1], "total_memory": total, "uuid": "0"},
+        **{"multi_processor_count": 132, "regs_per_multiprocessor": 65536, "max_threads_per_multi_processor": 2048},
+        **{"warp_size": 32, "L2_cache_size": 50 << 20, "shared_memory_per_block": 49152, "gcnArchName": ""},
+        **{"shared_memory_per_block_optin": 232448, "shared_memory_per_multiprocessor": 233472},
+        **{"is_integrated": 0, "is_multi_gpu_board": 0},
+    )
     return {
         **dict.fromkeys(silent.split()),
         **dict.fromkeys(zero.split(), 0),
-        "is_available": True,
         "is_initialized": True,
-        "device_count": devices,
         "get_device_properties": properties,
         "get_device_capability": capability,
         "get_device_name": properties.name,
         "is_bf16_supported": capability[0] >= 8,
-        "current_stream": stream,
-        "default_stream": stream,
         "get_rng_state": torch.empty(16, dtype=torch.uint8, device="cpu"),
         "get_rng_state_all": [],
         "mem_get_info": (total, total),
@@ -148,31 +129,19 @@ def _answers(devices: int, capability: tuple[int, int], total: int) -> dict[str,
     }
 
 
-def _properties(capability: tuple[int, int], total: int) -> types.SimpleNamespace:
-    return types.SimpleNamespace(
-        name="pretended GPU",
-        major=capability[0],
-        minor=capability[1],
-        total_memory=total,
-        multi_processor_count=132,
-        regs_per_multiprocessor=65536,
-        warp_size=32,
-        max_threads_per_multi_processor=2048,
-        L2_cache_size=50 << 20,
-        shared_memory_per_block=49152,
-        shared_memory_per_block_optin=232448,
-        shared_memory_per_multiprocessor=233472,
-        gcnArchName="",
-        uuid="0",
-        is_integrated=0,
-        is_multi_gpu_board=0,
-    )
-
-
 @contextlib.contextmanager
 def patched_module_moves() -> Iterator[None]:
     """``Module.to`` and ``copy.deepcopy`` work for modules of fake tensors within the block."""
-    with patched(nn.Module, "_apply", _apply_to(nn.Module._apply)), patched(FakeTensor, "__deepcopy__", _deepcopy):
+    original: Callable[..., nn.Module] = nn.Module._apply
+
+    def _apply(module: nn.Module, function: Callable[[Any], Any], recurse: bool = True) -> nn.Module:
+        if not any(isinstance(tensor, FakeTensor) for tensor in chain(module.parameters(), module.buffers())):
+            return original(module, function, recurse)
+        # torch's own swap of tensors may fail for fake ones
+        _move_all(module, function, {})
+        return module
+
+    with patched(nn.Module, "_apply", _apply), patched(FakeTensor, "__deepcopy__", _deepcopy):
         yield
 
 
@@ -186,18 +155,7 @@ def _deepcopy(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
 
 
 _Moved = dict[int, tuple["weakref.ref[torch.Tensor]", torch.Tensor]]
-
-
-def _apply_to(original: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
-    """``Module.to`` for fake tensors, for which torch's own swap of tensors may fail."""
-
-    def _apply(module: nn.Module, function: Callable[[Any], Any], recurse: bool = True) -> nn.Module:
-        if not any(isinstance(tensor, FakeTensor) for tensor in chain(module.parameters(), module.buffers())):
-            return original(module, function, recurse)
-        _move_all(module, function, {})
-        return module
-
-    return _apply
+"""By the identity of a tensor: that tensor, whose number may be used again, and the moved one."""
 
 
 def _move_all(module: nn.Module, function: Callable[[Any], Any], moved: _Moved) -> None:
@@ -208,11 +166,9 @@ def _move_all(module: nn.Module, function: Callable[[Any], Any], moved: _Moved) 
         for name, tensor in table.items():
             if tensor is None:
                 continue
-            old, new = moved.get(id(tensor), (None, None))
-            if old is None or new is None or old() is not tensor:
-                new = _move(tensor, function)
-                moved[id(tensor)] = (weakref.ref(tensor), new)
-            table[name] = new  # type: ignore[assignment]
+            if id(tensor) not in moved or moved[id(tensor)][0]() is not tensor:
+                moved[id(tensor)] = (weakref.ref(tensor), _move(tensor, function))
+            table[name] = moved[id(tensor)][1]  # type: ignore[assignment]
 
 
 def _move(tensor: torch.Tensor, function: Callable[[Any], Any]) -> torch.Tensor:
@@ -236,14 +192,8 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         super().__init__(**options)
         self._allow_unsafe_data_ptr_access = False
 
-    @property
-    def avoid_device_init(self) -> bool:
-        """Never initialize CUDA, although it is reported as available."""
-        return True
-
-    @avoid_device_init.setter
-    def avoid_device_init(self, value: bool) -> None:
-        del value
+    avoid_device_init = property(lambda self: True, lambda self, value: None)
+    """Never initialize CUDA, although it is reported as available."""
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operator on fake tensors."""
@@ -257,12 +207,9 @@ class FakeMode(FakeTensorMode):  # type: ignore[no-untyped-call]
             # the real operator returns its input; torch's fake one returns a copy
             return args[0]
         elif func is _GROUPED and args[0].dtype in (torch.float32, torch.float16):
-            return self._grouped_mm(args, kwargs)
+            # the real operator supports these dtypes as well, its fake one only bfloat16
+            dtype = args[0].dtype
+            with self:
+                inputs = [arg.to(torch.bfloat16) if getattr(arg, "dtype", None) is dtype else arg for arg in args]
+                return _GROUPED(*inputs, **kwargs).to(dtype)
         return super().dispatch(func, types, args, kwargs)
-
-    def _grouped_mm(self, args: Any, kwargs: Any) -> Any:
-        """The real operator supports these dtypes as well, its fake one only bfloat16."""
-        dtype = args[0].dtype
-        with self:
-            inputs = [arg.to(torch.bfloat16) if getattr(arg, "dtype", None) is dtype else arg for arg in args]
-            return _GROUPED(*inputs, **kwargs).to(dtype)

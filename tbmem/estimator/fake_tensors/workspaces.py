@@ -26,8 +26,7 @@ def workspace_bytes(capability: tuple[int, int]) -> int:
 
 def scratch_bytes(operator: Any, args: tuple[Any, ...]) -> int:
     """Bytes that an operator allocates and frees while it runs."""
-    rule = _RULES.get(operator)
-    return rule(args) if rule is not None else 0
+    return _RULES[operator](args) if operator in _RULES else 0
 
 
 def _flash_backward(args: tuple[Any, ...]) -> int:
@@ -69,8 +68,7 @@ def register_gru() -> None:
     _libraries.append(library)
 
 
-def _gru(inputs: torch.Tensor, hidden: torch.Tensor, state: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    del inputs, hidden
+def _gru(_inputs: Any, _hidden: Any, state: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
     samples, width = state.shape
     return state.new_empty(samples, width), state.new_empty(samples, width * _GRU_WORKSPACE)
 

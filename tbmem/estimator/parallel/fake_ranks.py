@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
-from torch.distributed import device_mesh
-from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
@@ -23,17 +21,10 @@ from tbmem.estimator.tracker.tracker import AllocationTracker, counting
 from tbmem.model.job import Job
 
 _MESH_METHODS = (
-    "__init__",
-    "__getitem__",
-    "get_coordinate",
-    "get_local_rank",
-    "_get_root_mesh",
-    "_flatten",
-    "get_group",
-    "size",
-    "_unflatten",
-    "_concatenate",
+    *("__init__", "__getitem__", "get_coordinate", "get_local_rank", "_get_root_mesh", "_flatten", "get_group"),
+    *("size", "_unflatten", "_concatenate"),
 )
+"""Run outside of fake mode: rank numbers are real tensors. Some exist in newer versions of torch only."""
 _PROPAGATION = ("_propagate_tensor_meta_non_cached", "propagate_op_sharding_non_cached")
 _FSDP = ("foreach_all_gather", "foreach_all_gather_copy_out", "foreach_reduce")
 _DIMENSIONS = ("pipeline", "replicate", "fsdp", "expert", "tensor")
@@ -50,7 +41,8 @@ def fake_rank(job: Job) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name in _MESH_METHODS:
             if hasattr(DeviceMesh, name):
-                stack.enter_context(patched(DeviceMesh, name, _without_modes(getattr(DeviceMesh, name))))
+                plain = _disable_current_modes()(getattr(DeviceMesh, name))
+                stack.enter_context(patched(DeviceMesh, name, plain))
         dist.init_process_group("fake", store=FakeStore(), rank=job.rank, world_size=job.world_size)
         try:
             yield
@@ -63,16 +55,15 @@ def fake_rank(job: Job) -> Iterator[None]:
 @contextlib.contextmanager
 def distributed_tensors(tracker: AllocationTracker) -> Iterator[None]:
     """Within the block the tracker counts local shards, not the full tensors of sharding propagation."""
-    tracker.unwrap_distributed(DTensor)
+    tracker.distributed = DTensor
     with contextlib.ExitStack() as stack:
-        for name in _PROPAGATION:
-            original = getattr(ShardingPropagator, name, None)
-            if original is not None:
-                stack.enter_context(patched(ShardingPropagator, name, counting(original, tracker, "paused")))
-        for name in _FSDP:
-            original = getattr(_fsdp_param_group, name, None)
-            if original is not None:
-                stack.enter_context(patched(_fsdp_param_group, name, counting(original, tracker, "communicates")))
+        for owner, names, counter in (
+            (ShardingPropagator, _PROPAGATION, "paused"),
+            (_fsdp_param_group, _FSDP, "communicates"),
+        ):
+            for name in names:
+                if hasattr(owner, name):
+                    stack.enter_context(patched(owner, name, counting(tracker, counter)(getattr(owner, name))))
         if hasattr(_fsdp_param, "_chunk_with_empty"):
             stack.enter_context(patched(_fsdp_param, "_chunk_with_empty", _Shards))
         yield
@@ -98,24 +89,13 @@ class _Shards:
 def mesh_of(job: Job) -> DeviceMesh:
     """The device mesh over all dimensions of the job's parallelism."""
     sizes = tuple(getattr(job, name) for name in _DIMENSIONS)
-    make = _without_modes(device_mesh.init_device_mesh)
-    mesh: DeviceMesh = make(job.device, sizes, mesh_dim_names=_DIMENSIONS)
-    return mesh
+    with _disable_current_modes():
+        return init_device_mesh(job.device, sizes, mesh_dim_names=_DIMENSIONS)
 
 
 def stage_of(job: Job) -> int:
     """The pipeline stage of the job's rank."""
     return job.rank // (job.world_size // job.pipeline)
-
-
-def _without_modes(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Run a function outside of fake mode: rank numbers are real tensors."""
-
-    def plain(*args: Any, **kwargs: Any) -> Any:
-        with _disable_current_modes():
-            return function(*args, **kwargs)
-
-    return plain
 
 
 def as_placed(gradient: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:

@@ -1,17 +1,21 @@
-"""Order of a pipeline's microbatches on a stage, and the stage that runs them."""
+"""Training step of one stage of a pipeline, and the order of its microbatches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from itertools import chain
 from typing import Any
 
 import torch
-from torch import nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
+from tbmem.estimator.parallel.fake_ranks import stage_of
+from tbmem.estimator.parallel.sharding import RankTraining
+from tbmem.estimator.tracker.tracker import AllocationTracker
 from tbmem.estimator.workload.train_step import owner
+from tbmem.estimator.workload.workload import Workload, dtype_of
 from tbmem.model.category import Category, Phase
+from tbmem.model.job import Job
 
 
 def microbatch_order(schedule: str, stage: int, stages: int, parts: int) -> list[tuple[str, int]]:
@@ -26,95 +30,110 @@ def microbatch_order(schedule: str, stage: int, stages: int, parts: int) -> list
     return [*forwards[:ahead], *chain.from_iterable(pairs), *backwards[parts - ahead :]]
 
 
-class PipelineStage:
+class PipelineTraining(RankTraining):
     """Keeps the same tensors between a forward and its backward, and from step to step, as torch's own stage.
 
     Source: ``torch/distributed/pipelining/stage.py`` and ``schedules.py``, with ``step(..., return_outputs=False)``.
     """
 
-    def __init__(self, model: nn.Module, order: list[tuple[str, int]], first: bool, last: bool, observer: Any) -> None:
-        self._model, self._order, self._first, self._last, self._observer = model, order, first, last, observer
+    def __init__(self, job: Job, workload: Workload, tracker: AllocationTracker) -> None:
+        super().__init__(job, workload, tracker)
+        stage = stage_of(job)
+        self._order = microbatch_order(job.schedule, stage, job.pipeline, job.parts)
+        self._first, self._last = stage == 0, stage == job.pipeline - 1
+        # each by its microbatch
         self._outputs: dict[int, torch.Tensor] = {}
         self._losses: dict[int, torch.Tensor] = {}
         self._received: dict[int, torch.Tensor] = {}
         self._gradients: dict[int, torch.Tensor] = {}
         self._newest: torch.Tensor | None = None
-        """The schedule still references it while the next forward runs."""
+        """Keeps alive what torch's schedule still references while the next forward runs."""
 
-    def run(self, batch: Callable[[], Any], hidden: Callable[[], torch.Tensor], loss: Callable[..., Any]) -> None:
-        """Run all microbatches of a step.
+    def _forward_and_backward(self) -> None:
+        # initializes the scaler on all stages: only the last one scales a loss
+        self.scaler.scale(torch.zeros((), device=self.job.device))
+        with self._autocast():
+            self._run_microbatches()
+        self._mark_gradients()
 
-        Args:
-            batch: Creates a microbatch on the device.
-            hidden: Creates the hidden states or gradients received from another stage.
-            loss: Computes the loss of the model and a microbatch.
-        """
-        self._observer.begin_phase(Phase.FORWARD)
-        self._buffers(hidden)
-        for what, part in self._order:
-            if what == "F":
-                self._observer.begin_phase(Phase.FORWARD)
-                self._forward(part, batch, loss)
+    def _run_microbatches(self) -> None:
+        self.observer.begin_phase(Phase.FORWARD)
+        self._allocate_buffers()
+        for kind, part in self._order:
+            if kind == "F":
+                self.observer.begin_phase(Phase.FORWARD)
+                self._forward(part)
             else:
-                self._observer.begin_phase(Phase.BACKWARD)
+                self.observer.begin_phase(Phase.BACKWARD)
                 self._backward(part)
         self._newest = None
-        if isinstance(self._model, FSDPModule):
-            self._send_gradients(self._model)
+        if isinstance(self.model, FSDPModule):
+            self._reduce_gradients()
 
-    def _send_gradients(self, model: Any) -> None:
+    def _reduce_gradients(self) -> None:
         """Reduce gradients as FSDP2 does after a backward pass; source: ``perform_reduce_grad`` of torch's stage."""
-        for name, parameter in model.named_parameters():
-            self._observer.mark(parameter.grad, Category.GRADIENT, owner(name))
-        _set_gradient_sync(model, True)
-        state = fully_shard.state(model)  # type: ignore[attr-defined]
+        for name, parameter in self.model.named_parameters():
+            self.observer.mark(parameter.grad, Category.GRADIENT, owner(name))
+        self._set_gradient_sync(True)
+        state = fully_shard.state(self.model)  # type: ignore[attr-defined]
         for module_state in state._state_ctx.all_states:
             for group in module_state._fsdp_param_groups:
                 group.post_backward()
         state._root_post_backward_final_callback()
 
-    def infer(self, batch: Callable[[], Any], hidden: Callable[[], torch.Tensor]) -> None:
-        """Run only the forwards, of which nothing is kept."""
-        for part in sorted({part for _, part in self._order}):
-            inputs = batch()[0]
-            if not self._first:
-                if part not in self._received:
-                    self._receive(self._received, part, hidden)
-                inputs = self._received[part]
-            self._newest = self._model(inputs)
-        self._newest = None
+    def _set_gradient_sync(self, enabled: bool) -> None:
+        model: Any = self.model
+        model.set_is_last_backward(enabled)
+        model.set_reshard_after_backward(enabled)
+        model.set_requires_gradient_sync(enabled)
 
-    def _receive(self, buffers: dict[int, torch.Tensor], part: int, hidden: Callable[[], torch.Tensor]) -> None:
-        buffers[part] = hidden()
-        self._observer.mark(buffers[part], Category.COMMUNICATION)
+    def _infer(self) -> None:
+        self.observer.begin_phase(Phase.FORWARD)
+        with torch.no_grad(), self._autocast():
+            for part in range(self.job.parts):
+                inputs = self._batch()[0]
+                if not self._first:
+                    if part not in self._received:
+                        self._receive(self._received, part)
+                    inputs = self._received[part]
+                self._newest = self.model(inputs)
+            self._newest = None
 
-    def _buffers(self, hidden: Callable[[], torch.Tensor]) -> None:
-        """Allocate receive buffers per microbatch in the first step; their gradients stay until the next step."""
+    def _receive(self, buffers: dict[int, torch.Tensor], part: int) -> None:
+        """Allocate a buffer for the hidden states or the gradients that another stage sends."""
+        model: Any = self.model
+        dtype = dtype_of(self.job.amp) if self.job.amp is not None else next(model.parameters()).dtype
+        shape = (*self.workload.batch[0].shape, model.shape.width)
+        buffers[part] = torch.empty(shape, dtype=dtype, device=self.job.device)
+        self.observer.mark(buffers[part], Category.COMMUNICATION)
+
+    def _allocate_buffers(self) -> None:
+        """Allocate buffers per microbatch in the first step; their gradients stay until the next step."""
         for buffer in self._received.values():
             buffer.grad = None
-        parts = {part for _, part in self._order}
         for wanted, buffers in ((not self._first, self._received), (not self._last, self._gradients)):
-            for part in sorted(parts - set(buffers)) if wanted else ():
-                self._receive(buffers, part, hidden)
+            for part in range(self.job.parts) if wanted and not buffers else ():
+                self._receive(buffers, part)
 
-    def _forward(self, part: int, batch: Callable[[], Any], loss: Callable[..., Any]) -> None:
-        inputs = batch()
+    def _forward(self, part: int) -> None:
+        inputs = self._batch()
         if not self._first:
             inputs = (self._received[part].requires_grad_(), inputs[1])
         if self._last:
-            self._losses[part] = loss(lambda tokens: self._output(part, tokens), inputs)
+            loss: Any = self.workload.loss
+            self._losses[part] = self.scaler.scale(loss(partial(self._output, part), inputs))
         else:
             self._output(part, inputs[0])
 
     def _output(self, part: int, inputs: torch.Tensor) -> torch.Tensor:
-        self._outputs[part] = self._newest = self._model(inputs)
+        self._outputs[part] = self._newest = self.model(inputs)
         return self._outputs[part]
 
     def _backward(self, part: int) -> None:
         output = self._outputs.pop(part)
-        if isinstance(self._model, FSDPModule):
+        if isinstance(self.model, FSDPModule):
             # unsharded gradients are accumulated over all microbatches, and reduced once
-            _set_gradient_sync(self._model, False)
+            self._set_gradient_sync(False)
         if self._last:
             torch.autograd.backward(self._losses.pop(part))
             # the graph ends with the backward pass, though the schedule still has its output
@@ -122,9 +141,3 @@ class PipelineStage:
                 output.detach_()
         else:
             torch.autograd.backward(output, self._gradients[part])
-
-
-def _set_gradient_sync(model: FSDPModule, enabled: bool) -> None:
-    model.set_is_last_backward(enabled)
-    model.set_reshard_after_backward(enabled)
-    model.set_requires_gradient_sync(enabled)

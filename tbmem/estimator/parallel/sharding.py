@@ -1,4 +1,4 @@
-"""Shards a model: what one rank holds of it."""
+"""Training step of one rank: its shard of the model, and its communication buffers."""
 
 from __future__ import annotations
 
@@ -13,55 +13,102 @@ from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 
 from tbmem.errors import UsageError
-from tbmem.estimator.parallel.fake_ranks import local, mesh_of, stage_of
+from tbmem.estimator.parallel.fake_ranks import as_placed, local, mesh_of, stage_of
+from tbmem.estimator.tracker.tracker import AllocationTracker, counting
 from tbmem.estimator.workload.decoder import Decoder, MoEFeedForward
-from tbmem.estimator.workload.train_step import transformer_layers
-from tbmem.estimator.workload.workload import dtype_of
+from tbmem.estimator.workload.optimizers import HostOptimizer, make_optimizer
+from tbmem.estimator.workload.train_step import Training, transformer_layers
+from tbmem.estimator.workload.workload import Workload, dtype_of
+from tbmem.model.category import Category
 from tbmem.model.job import Job
 from tbmem.units import MIB
 
 _FIRST_BUCKET, _BUCKET = 1 * MIB, 25 * MIB
 _COLUMNS = ("attention.query", "attention.key", "attention.value", "feed_forward.gate", "feed_forward.up")
 _ROWS = ("attention.out", "feed_forward.down")
+_ELEMENTWISE = ("adamw", "adam", "sgd", "momentum", "adagrad", "rmsprop", "adamw8bit")
+"""Elementwise optimizers, whose step on a shard does not depend on other ranks."""
 
 
-def sharded(model: nn.Module, job: Job, divided: bool = False) -> nn.Module:
-    """The job's parallelism applied to a model.
+class RankTraining(Training):
+    """The model and the step of one rank."""
 
-    ``divided`` says that the model already is one rank's part by tensor, pipeline and expert parallelism of its own.
-    """
-    mesh = mesh_of(job)
-    if divided:
-        if job.fsdp > 1:
-            _shard_states(model, job, mesh)
+    def __init__(self, job: Job, workload: Workload, tracker: AllocationTracker) -> None:
+        self._tracker = tracker
+        super().__init__(job, workload, tracker)
+        copied = _copied_parameters(self.model, job) if job.fsdp == 1 else []
+        self._buckets = [torch.empty(size, dtype=torch.uint8, device=job.device) for size in _bucket_sizes(copied)]
+        """DDP's, kept alive from step to step."""
+        for bucket in self._buckets:
+            self.observer.mark(bucket, Category.COMMUNICATION)
+
+    def _placed(self, model: nn.Module) -> nn.Module:
+        """Shard the model without counting memory, as on the meta device; then count its local shards."""
+        with counting(self._tracker, "paused"):
+            model = _sharded(super()._placed(model), self.job, self.workload.divided)
+        for tensor in (*model.parameters(), *model.buffers()):
+            self._tracker.adopt(local(tensor))
         return model
-    if job.pipeline > 1:
+
+    def _optimizer(self) -> torch.optim.Optimizer | HostOptimizer | None:
+        job, workload = self.job, self.workload
+        self._shards: dict[nn.Parameter, nn.Parameter] = {}
+        if job.inference or job.offload or workload.optimizer or workload.step or job.optimizer not in _ELEMENTWISE:
+            return super()._optimizer()
+        # plain tensors: same blocks as with distributed tensors, without the cost of sharding propagation
+        self._shards = {
+            parameter: nn.Parameter(local(parameter).detach())
+            for parameter in self.model.parameters()
+            if parameter.requires_grad
+        }
+        return make_optimizer(job, self._shards.values())
+
+    def _update(self) -> None:
+        for parameter, shard in self._shards.items():
+            shard.grad = None if parameter.grad is None else local(as_placed(parameter.grad, parameter))
+        super()._update()
+        for shard in self._shards.values():
+            shard.grad = None
+
+    def _trained(self) -> Iterable[nn.Parameter]:
+        # distributed and plain gradients cannot be clipped together
+        return self._shards.values() or super()._trained()
+
+    def _state_of(self, optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, Any]:
+        return super()._state_of(optimizer, self._shards.get(parameter, parameter))
+
+
+def _sharded(model: nn.Module, job: Job, divided: bool) -> nn.Module:
+    """Shard a model; a divided one already is one rank's part by tensor, pipeline and expert parallelism of its own."""
+    mesh = mesh_of(job)
+    if job.pipeline > 1 and not divided:
         _keep_stage(model, job)
-    if job.expert > 1:
+    if job.expert > 1 and not divided:
         _keep_experts(model, job, mesh)
-    if job.tensor > 1:
+    if job.tensor > 1 and not divided:
         _divide_layers(model, job, mesh)
     if job.fsdp > 1:
         _shard_states(model, job, mesh)
     return model
 
 
-def copied_parameters(model: nn.Module, job: Job) -> list[nn.Parameter]:
+def _copied_parameters(model: nn.Module, job: Job) -> list[nn.Parameter]:
     """Parameters of a rank that other ranks hold as well: all of a replica, or all outside of experts."""
     if job.replicate > 1:
         return list(model.parameters())
     if job.expert == 1:
         return []
-    experts = {id(parameter) for parameter in _experts(model)}
+    experts = _experts(model)
     return [parameter for parameter in model.parameters() if id(parameter) not in experts] if experts else []
 
 
-def _experts(model: nn.Module) -> list[nn.Parameter]:
-    parts = [part for part in model.modules() if isinstance(part, MoEFeedForward)]
-    return [parameter for part in parts for parameter in part.experts()]
+def _experts(model: nn.Module) -> set[int]:
+    """Identities of the parameters of experts."""
+    layers = [part for part in model.modules() if isinstance(part, MoEFeedForward)]
+    return {id(parameter) for layer in layers for parameter in (layer.gate, layer.up, layer.down)}
 
 
-def buckets(parameters: Iterable[nn.Parameter]) -> list[int]:
+def _bucket_sizes(parameters: Iterable[nn.Parameter]) -> list[int]:
     """Sizes in bytes of DDP's gradient buckets.
 
     Source: ``torch/nn/parallel/distributed.py``, ``bucket_cap_mb`` and the first bucket of 1 MiB.
@@ -92,24 +139,23 @@ def _keep_stage(model: nn.Module, job: Job) -> None:
         raise UsageError(f"--pp {job.pipeline}: {len(layers)} layers cannot be divided evenly")
     each = len(layers) // job.pipeline
     decoder.layers = nn.ModuleList(layers[stage * each : (stage + 1) * each])
-    decoder.first, decoder.last = stage == 0, stage == job.pipeline - 1
-    if not decoder.first:
+    if stage > 0:
         del decoder.positions
         decoder.positions = None
         decoder.tokens = nn.Identity()
-    if not decoder.last:
+    if stage < job.pipeline - 1:
         decoder.norm, decoder.output = nn.Identity(), nn.Identity()
 
 
 def _keep_experts(model: nn.Module, job: Job, mesh: DeviceMesh) -> None:
-    parts = [part for part in model.modules() if isinstance(part, MoEFeedForward)]
-    if not parts:
+    layers = [part for part in model.modules() if isinstance(part, MoEFeedForward)]
+    if not layers:
         raise UsageError(
             f"--ep {job.expert}: {job.model} has no experts of a built-in decoder to divide; leave --ep out, or let the"
             ' factory ask for ep, build what one rank holds and return a dict with "divided": True'
         )
-    for part in parts:
-        part.divide(mesh["expert"].get_group(), job.expert, job.imbalance)
+    for layer in layers:
+        layer.divide(mesh["expert"].get_group(), job.expert, job.imbalance)
 
 
 def _divide_layers(model: nn.Module, job: Job, mesh: DeviceMesh) -> None:
@@ -124,15 +170,11 @@ def _divide_layers(model: nn.Module, job: Job, mesh: DeviceMesh) -> None:
         parallelize_module(layer, mesh["tensor"], plan)
         if isinstance(layer.feed_forward, MoEFeedForward):
             layer.feed_forward.slice(mesh["tensor"].get_group(), job.tensor)
-    ends: dict[str, ParallelStyle] = {
-        # other stages of a pipeline do not have them
-        name: style
-        for name, style, kind in (
-            ("tokens", RowwiseParallel(input_layouts=Replicate()), nn.Embedding),
-            ("output", ColwiseParallel(output_layouts=Replicate()), nn.Linear),
-        )
-        if isinstance(getattr(decoder, name), kind)
-    }
+    ends: dict[str, ParallelStyle] = {}  # other stages of a pipeline do not have them
+    if isinstance(decoder.tokens, nn.Embedding):
+        ends["tokens"] = RowwiseParallel(input_layouts=Replicate())
+    if isinstance(decoder.output, nn.Linear):
+        ends["output"] = ColwiseParallel(output_layouts=Replicate())
     if ends:
         parallelize_module(decoder, mesh["tensor"], ends)
     if decoder.shape.tied and len(ends) == 2:
@@ -150,7 +192,7 @@ def _shard_states(model: nn.Module, job: Job, mesh: DeviceMesh) -> None:
         across = id(parameter) in experts and length % job.fsdp and not width % job.fsdp
         return Shard(1) if across else None
 
-    experts = {id(parameter) for parameter in _experts(model)}
+    experts = _experts(model)
     group = mesh["replicate", "fsdp"] if job.replicate > 1 else mesh["fsdp"]
     policy = MixedPrecisionPolicy()
     if job.amp is not None:

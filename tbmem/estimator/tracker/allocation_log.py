@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import FrameType
@@ -45,6 +45,8 @@ class AllocationLog:
         self.rows: list[_Row] = []
         self.categories: dict[int, Category] = {}
         """By row, if known."""
+        self.operators: dict[str, int] = {}
+        """Numbers of operators that allocated."""
         self.lines = SourceLines()
         self._step = -1
         self._events = 0
@@ -52,25 +54,18 @@ class AllocationLog:
         self._backward_starts: list[int] = []
         self._accumulated: list[int] = []
         self._module_numbers: dict[str, int] = {"": -1}
-        self._operator_numbers: dict[str, int] = {}
 
     def alloc(
         self, size: int, operator: str, module: str, phase: Phase, stack: int = -1, accumulates: bool = False
     ) -> int:
-        """Log an allocation; returns its row.
+        """Log an allocation of the running module; returns its row.
 
-        Args:
-            size: Bytes.
-            operator: Name of the operator that allocates.
-            module: Path of the module whose forward or backward runs.
-            phase: Phase of the step.
-            stack: Index of its source lines in ``lines``; -1 for none.
-            accumulates: Whether autograd adds in place into a plain tensor instead of allocating.
+        ``stack`` is an index of ``lines``, -1 for none; ``accumulates`` says that autograd adds in place into a plain
+        tensor instead of allocating.
         """
-        number = self._operator_numbers.setdefault(operator, len(self._operator_numbers))
+        row, number = len(self.rows), self.operators.setdefault(operator, len(self.operators))
         self.rows.append(_Row(size, self._events, self._step, phase, self._module_number(module), number, stack))
         self._events += 1
-        row = len(self.rows) - 1
         if accumulates:
             self._accumulated.append(row)
         return row
@@ -80,11 +75,6 @@ class AllocationLog:
         if self.rows[row].free_event < 0:
             self.rows[row].free_event = self._events
             self._events += 1
-
-    @property
-    def operators(self) -> Collection[str]:
-        """Names of operators that allocated."""
-        return self._operator_numbers.keys()
 
     def set_module(self, row: int, module: str) -> None:
         """Attribute an allocation to a module."""
@@ -117,7 +107,7 @@ class AllocationLog:
             **columns,
             category=self._by_lifetime(category, columns["phase"], columns["alloc_event"], columns["free_event"]),
             modules=tuple(self._module_numbers)[1:],
-            operators=tuple(self._operator_numbers),
+            operators=tuple(self.operators),
             stacks=self.lines.table(),
             notes=notes,
             about={**about, "step_starts": self._step_starts, "backward_starts": self._backward_starts},
@@ -149,8 +139,7 @@ class AllocationLog:
         than gradients are autograd's; the rest is temporary.
         """
         starts = np.array([*self._backward_starts, _NEVER - 1], dtype=np.int64)
-        next_backward = starts[np.searchsorted(starts[:-1], begins)]
-        survives = np.where(ends < 0, _NEVER, ends) > next_backward
+        survives = np.where(ends < 0, _NEVER, ends) > starts[np.searchsorted(starts[:-1], begins)]
         inferred = np.select(
             [phase == Phase.BACKWARD, phase == Phase.FORWARD, (phase == Phase.OPTIMIZER) | (phase == Phase.OTHER)],
             [Category.AUTOGRAD_DETAIL, np.where(survives, Category.ACTIVATION, Category.TEMPORARY), Category.TEMPORARY],
@@ -171,14 +160,12 @@ class SourceLines:
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[Frame, ...], int] = {}
-        self._is_users: dict[str, bool] = {}
+        self._is_shown: dict[str, bool] = {}
 
     def current_stack(self) -> int:
         """Index of the current stack; -1 if it has no line of user code."""
         lines = self._lines(sys._getframe(1), DEEPEST)
-        if not lines:
-            return -1
-        return self._numbers.setdefault(tuple(lines), len(self._numbers))
+        return self._numbers.setdefault(tuple(lines), len(self._numbers)) if lines else -1
 
     def current_line(self) -> str:
         """The innermost line of user code as ``file.py:12``; empty if there is none."""
@@ -192,14 +179,11 @@ class SourceLines:
 
     def _lines(self, frame: FrameType | None, limit: int) -> list[Frame]:
         lines: list[Frame] = []
-        known = self._is_users
         while frame is not None and len(lines) < limit:
-            code = frame.f_code
-            name = code.co_filename
-            shown = known.get(name)
-            if shown is None:
-                shown = known[name] = name in _SHOWN or owner_of(name) in (Owner.USER, Owner.INSTALLED)
-            if shown:
-                lines.append(Frame(name, frame.f_lineno, code.co_name))
+            name = frame.f_code.co_filename
+            if name not in self._is_shown:
+                self._is_shown[name] = name in _SHOWN or owner_of(name) in (Owner.USER, Owner.INSTALLED)
+            if self._is_shown[name]:
+                lines.append(Frame(name, frame.f_lineno, frame.f_code.co_name))
             frame = frame.f_back
         return lines

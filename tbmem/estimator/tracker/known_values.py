@@ -6,8 +6,10 @@ parameters are unknown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+import math
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NoReturn
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -35,6 +37,57 @@ class DependsOnValueError(RuntimeError):
             f"a size, an index or a whole number is a value that the model computes (read at {where}), which an"
             " estimate does not have: have the factory put it into the batch, or give the model an upper bound"
         )
+
+
+class UnknownNumber(float):
+    """An integer that the model computed: 0 in sums and messages, an error as a size.
+
+    A float, since neither Python nor torch accepts one as a size, an index or the length of a loop.
+    """
+
+    where = ""
+    """Source line that read it."""
+
+    @classmethod
+    def read_at(cls, where: str, value: float) -> UnknownNumber:
+        """A number that a source line read."""
+        number = cls(value)
+        number.where = where
+        return number
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise DependsOnValueError(self.where)
+
+    __int__ = __index__ = __trunc__ = _refuse
+
+    def __ceil__(self) -> UnknownNumber:  # type: ignore[override]
+        return self.read_at(self.where, math.ceil(float(self)))
+
+    def __floor__(self) -> UnknownNumber:  # type: ignore[override]
+        return self.read_at(self.where, math.floor(float(self)))
+
+    def __round__(self, digits: int | None = None) -> UnknownNumber:  # type: ignore[override]
+        return self.read_at(self.where, round(float(self), digits or 0))
+
+    def __format__(self, spec: str) -> str:
+        return format(int(float(self)) if spec.endswith("d") else float(self), spec)
+
+
+def _arithmetic(compute: Callable[[Any, Any], Any], reflected: bool) -> Callable[[Any, Any], Any]:
+    def method(self: UnknownNumber, other: Any) -> Any:
+        if not isinstance(other, (int, float)):
+            return NotImplemented
+        left, right = (float(other), float(self)) if reflected else (float(self), float(other))
+        divisor = right or 1.0 if compute in _DIVISIONS else right
+        return self.read_at(self.where, compute(left, divisor))
+
+    return method
+
+
+_DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
+for _compute in (operator.add, operator.sub, operator.mul, operator.pow, *_DIVISIONS):
+    setattr(UnknownNumber, f"__{_compute.__name__}__", _arithmetic(_compute, reflected=False))
+    setattr(UnknownNumber, f"__r{_compute.__name__}__", _arithmetic(_compute, reflected=True))
 
 
 class _NotKnownError(Exception):
@@ -83,7 +136,7 @@ class KnownValues:
             return self._indexed(*args)
         if (real := self._computed(operator, args, kwargs)) is _NOT_KNOWN:
             return None
-        device = next(tensor.device for tensor in tensors_in((*args, *kwargs.values())))
+        device = next(tensors_in((*args, *kwargs.values()))).device
         outputs = [torch.empty(tensor.shape, dtype=tensor.dtype, device=device) for tensor in tensors_in(real)]
         result = outputs[0] if isinstance(real, torch.Tensor) else tuple(outputs)
         self._remember(result, real)
@@ -111,8 +164,7 @@ class KnownValues:
         return bool(outputs) and all(self._is_small(tensor) for tensor in outputs)
 
     def _is_small(self, tensor: torch.Tensor) -> bool:
-        is_integer = not (tensor.is_floating_point() or tensor.is_complex())
-        most = _MOST if is_integer or not self.batch_is_made else _MOST_FLOATS
+        most = _MOST if is_integer(tensor) or not self.batch_is_made else _MOST_FLOATS
         return isinstance(tensor, FakeTensor) and tensor.layout is torch.strided and tensor.numel() <= most
 
     def _computed(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -145,12 +197,14 @@ class KnownValues:
 
     def _write(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Run an in-place operator on the values; if that fails, mark their storages as unknown."""
+        arguments = operator._schema.arguments
+        named = ((argument, kwargs[argument.name]) for argument in arguments if argument.name in kwargs)
         written = [
-            real
-            for argument, value in _named(operator._schema.arguments, args, kwargs)
+            getattr(tensor, _VALUE).untyped_storage()
+            for argument, value in (*zip(arguments, args, strict=False), *named)
             if argument.alias_info is not None and argument.alias_info.is_write
             for tensor in tensors_in(value)
-            if (real := _storage(tensor)) is not None
+            if hasattr(tensor, _VALUE)
         ]
         if not written:
             return
@@ -159,16 +213,9 @@ class KnownValues:
             self._stale.update((storage._cdata, storage) for storage in written)
 
 
-def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
-    real: torch.Tensor | None = getattr(tensor, _VALUE, None)
-    return None if real is None else real.untyped_storage()
-
-
-def _named(arguments: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
-    yield from zip(arguments, args, strict=False)
-    for argument in arguments:
-        if argument.name in kwargs:
-            yield argument, kwargs[argument.name]
+def is_integer(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has whole numbers or truth values."""
+    return not (tensor.is_floating_point() or tensor.is_complex())
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:

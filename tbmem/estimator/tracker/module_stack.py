@@ -56,22 +56,18 @@ class ModuleStack:
         """
         newest = _newest_node()
         if newest > self._noted:
-            origin = self.current, lines()
-            for node in range(self._noted + 1, newest + 1):
-                self._of_node[node] = origin
+            self._of_node.update(dict.fromkeys(range(self._noted + 1, newest + 1), (self.current, lines())))
             self._noted = newest
 
     def owner_of_node(self, node: int) -> tuple[str, int]:
         """The module that created a node, and its lines; empty and -1 if unknown."""
         return self._of_node.get(node, ("", -1))
 
-    def _begin(self, module: nn.Module, inputs: Any) -> None:
-        del inputs
+    def _begin(self, module: nn.Module, _: Any) -> None:
         self._stack.append(self.current)
         self.current = self._names.get(id(module), self.current)
 
-    def _end(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        del module, inputs, output
+    def _end(self, *_: Any) -> None:
         if self._stack:
             self.current = self._stack.pop()
 

@@ -5,41 +5,30 @@ Views share a storage, which is freed with its last tensor.
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tbmem.estimator.fake_tensors.fake_cuda import patched
 from tbmem.estimator.fake_tensors.workspaces import scratch_bytes, workspace_bytes
 from tbmem.estimator.tracker.allocation_log import AllocationLog
-from tbmem.estimator.tracker.known_values import DependsOnValueError, KnownValues, tensors_in
+from tbmem.estimator.tracker.known_values import DependsOnValueError, KnownValues, UnknownNumber, is_integer, tensors_in
 from tbmem.estimator.tracker.module_stack import ModuleStack
 from tbmem.model.category import Category, Phase
 
 _ATEN = torch.ops.aten
 _SUMS = frozenset(
-    {
-        _ATEN.scatter_add.default,
-        _ATEN.index_add.default,
-        _ATEN.index_put.default,
-        _ATEN.select_scatter.default,
-        _ATEN.slice_scatter.default,
-    }
+    getattr(_ATEN, name).default
+    for name in ("scatter_add", "index_add", "index_put", "select_scatter", "slice_scatter")
 )
 """Backward formulas that are in-place on plain tensors, and out-of-place on subclasses."""
 _MATRIX = frozenset(
-    {
-        _ATEN.mm.default,
-        _ATEN.bmm.default,
-        _ATEN.addmm.default,
-        _ATEN.baddbmm.default,
-        _ATEN.addmv.default,
-        _ATEN.mv.default,
-        _ATEN._scaled_mm.default,
-    }
+    getattr(_ATEN, name).default for name in ("mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "_scaled_mm")
 )
 _COMMUNICATION = frozenset({"_c10d_functional", "c10d", "fsdp", "symm_mem"})
 _READ = _ATEN._local_scalar_dense.default
@@ -67,25 +56,18 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     supports_higher_order_operators = True
 
     def __init__(
-        self,
-        log: AllocationLog,
-        device: str,
-        mode: FakeTensorMode | None,
-        modules: ModuleStack | None = None,
-        capability: tuple[int, int] | None = None,
+        self, device: str, mode: FakeTensorMode | None = None, capability: tuple[int, int] | None = None
     ) -> None:
         """Create a tracker; it is enabled as a context manager.
 
         Args:
-            log: Log that is written.
             device: Device type whose storages count.
             mode: Only this mode's tensors count; ``None``: real ones.
-            modules: Tracks the running module.
-            capability: Compute capability of the GPU whose kernels' workspaces count; ``None`` for none.
+            capability: Of the GPU whose kernels' workspaces count; ``None`` for none.
         """
         super().__init__()  # type: ignore[no-untyped-call]
-        self.log = log
-        self.begin_step, self.begin_phase = log.begin_step, log.begin_phase
+        self.log, self.modules = AllocationLog(), ModuleStack()
+        self.begin_step, self.begin_phase = self.log.begin_step, self.log.begin_phase
         self.paused = 0
         self.communicates = 0
         self.values = KnownValues()
@@ -95,34 +77,29 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Source lines that read known values."""
         self._device = device
         self._mode = mode
-        self._modules = modules or ModuleStack()
         self._capability = capability
         self._storages: dict[int, _Ref] = {}
         self._owners: dict[int, str] = {}
         """Module of each marked row."""
         self._workspaces: set[bool] = set()
-        self._distributed: type | None = None
-
-    def unwrap_distributed(self, tensor_type: type) -> None:
-        """Let distributed tensors dispatch to operators on their local shards first."""
-        self._distributed = tensor_type
+        self.distributed: type | None = None
+        """Type of distributed tensors, which dispatch to operators on their local shards first."""
 
     def mark(self, tensor: Any, category: Category, module: str | None = None) -> None:
         """Set the category and the module of a tensor; a category other than COMMUNICATION is not replaced.
 
         A storage of several modules, as FSDP2's gradients of a layer, is attributed to their common parent.
         """
-        if self._distributed is not None and isinstance(tensor, self._distributed):
+        if self.distributed is not None and isinstance(tensor, self.distributed):
             tensor = getattr(tensor, "_local_tensor")  # noqa: B009  # no type for it is known here
         reference = self._storages.get(tensor.untyped_storage()._cdata) if isinstance(tensor, torch.Tensor) else None
-        if reference is None or reference.row < 0:
+        if reference is None or (row := reference.row) < 0:
             return
-        row = reference.row
         if self.log.categories.get(row) is Category.COMMUNICATION:
             self.log.categories[row] = category
         if self.log.categories.setdefault(row, category) is category and module is not None:
             before = self._owners.setdefault(row, module)
-            self._owners[row] = module if before == module else self._modules.common_parent(before, module)
+            self._owners[row] = module if before == module else self.modules.common_parent(before, module)
             self.log.set_module(row, self._owners[row])
 
     def adopt(self, tensor: torch.Tensor) -> None:
@@ -132,7 +109,7 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if self._distributed is not None and any(kind is self._distributed for kind in types):
+        if self.distributed is not None and any(kind is self.distributed for kind in types):
             return NotImplemented
         if func is _DEVICE and isinstance(args[0], FakeTensor):
             return args[0].device
@@ -151,39 +128,38 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             setattr(result, _HOLDS, True)
         self._note_forward()
         operator = func.name()
-        accumulates = self._in_backward() and (func in _SUMS or _adds_gradients(func, args, kwargs))
+        accumulates = _in_backward() and (func in _SUMS or _adds_gradients(func, args, kwargs))
         if self._capability is not None:
             self._log_workspace(func, result, self._capability)
         for tensor in tensors_in(result):
             self._track(tensor, operator, accumulates, func.namespace in _COMMUNICATION)
         if self._capability is not None and (size := scratch_bytes(func, args)):
-            self._log_scratch(size, f"{operator} (scratch)")
+            # allocated and freed while the operator runs
+            row = self.log.alloc(size, f"{operator} (scratch)", *self._where())
+            self.log.categories[row] = Category.TEMPORARY
+            self.log.free(row)
         return result
 
-    @staticmethod
-    def _in_backward() -> bool:
-        return bool(torch._C._current_graph_task_id() != -1)
-
     def _note_forward(self) -> None:
-        if self._in_backward():
+        if _in_backward():
             return
-        if self.log.phase is Phase.BACKWARD and self._modules.current:
+        if self.log.phase is Phase.BACKWARD and self.modules.current:
             # a user's own step does not report its phases
             self.begin_phase(Phase.FORWARD)
         if self.log.phase is Phase.FORWARD:
-            self._modules.record_nodes(self.log.lines.current_stack)
+            self.modules.record_nodes(self.log.lines.current_stack)
 
     def _where(self) -> tuple[str, Phase, int]:
         """The running module, the phase, and the source lines; in the backward pass those of the forward."""
-        if not self._in_backward():
-            return self._modules.current, self.log.phase, self.log.lines.current_stack()
+        if not _in_backward():
+            return self.modules.current, self.log.phase, self.log.lines.current_stack()
         if self.log.phase is Phase.FORWARD:
             # a user's own step does not report its phases
             self.begin_phase(Phase.BACKWARD)
-        if self._modules.current:
-            return self._modules.current, Phase.BACKWARD, self.log.lines.current_stack()
+        if self.modules.current:
+            return self.modules.current, Phase.BACKWARD, self.log.lines.current_stack()
         node = torch._C._current_autograd_node()
-        module, stack = self._modules.owner_of_node(node._sequence_nr()) if node is not None else ("", -1)
+        module, stack = self.modules.owner_of_node(node._sequence_nr()) if node is not None else ("", -1)
         return module, Phase.BACKWARD, stack
 
     def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
@@ -195,7 +171,7 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def line(self) -> str:
         """The source line or module that reads a value."""
-        return self.log.lines.current_line() or self._modules.current or "outside of modules"
+        return self.log.lines.current_line() or self.modules.current or "outside of modules"
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
@@ -280,7 +256,7 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         reference.row = reference.last = self.log.alloc(size, operator, module, phase, stack, accumulates)
         if communicates or self.communicates:
             self.log.categories[reference.row] = Category.COMMUNICATION
-        elif phase is Phase.BACKWARD and self._modules.current:
+        elif phase is Phase.BACKWARD and self.modules.current:
             # a forward within a backward: recomputed activations
             self.log.categories[reference.row] = Category.ACTIVATION
 
@@ -308,37 +284,64 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _log_workspace(self, func: Any, result: Any, capability: tuple[int, int]) -> None:
         """Log cuBLAS's workspace, which is allocated at the first matrix product of each thread and kept."""
-        thread = self._in_backward()
+        thread = _in_backward()
         if func not in _MATRIX or thread in self._workspaces or not self._counts(result):
             return
         self._workspaces.add(thread)
         row = self.log.alloc(workspace_bytes(capability), "cuBLAS workspace", "", *self._where()[1:])
         self.log.categories[row] = Category.TEMPORARY
 
-    def _log_scratch(self, size: int, operator: str) -> None:
-        """Log memory that an operator allocates and frees."""
-        row = self.log.alloc(size, operator, *self._where())
-        self.log.categories[row] = Category.TEMPORARY
-        self.log.free(row)
+
+@contextlib.contextmanager
+def counting(tracker: AllocationTracker, counter: str) -> Iterator[None]:
+    """Increment a counter of the tracker within the block, or while the decorated function runs."""
+    setattr(tracker, counter, getattr(tracker, counter) + 1)
+    try:
+        yield
+    finally:
+        setattr(tracker, counter, getattr(tracker, counter) - 1)
 
 
-def counting(function: Callable[..., Any], tracker: AllocationTracker, counter: str) -> Callable[..., Any]:
-    """Wrap a function to increment a counter of the tracker while it runs."""
-
-    def counting(*args: Any, **kwargs: Any) -> Any:
-        setattr(tracker, counter, getattr(tracker, counter) + 1)
-        try:
-            return function(*args, **kwargs)
-        finally:
-            setattr(tracker, counter, getattr(tracker, counter) - 1)
-
-    return counting
+def _in_backward() -> bool:
+    return bool(torch._C._current_graph_task_id() != -1)
 
 
-def _adds_gradients(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> bool:
+def _adds_gradients(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether autograd would accumulate in place if these were plain tensors; it never does into a view.
 
     The gradient of a linear layer's weight is a view.
     Source: ``torch/csrc/autograd/input_buffer.cpp``, ``can_accumulate_inplace``.
     """
     return func is _ATEN.add.Tensor and len(args) == 2 and not kwargs and not args[0]._is_view()
+
+
+@contextlib.contextmanager
+def patched_value_reads(tracker: AllocationTracker) -> Iterator[None]:
+    """Within the block ``item()``, ``bool()``, ``float()`` and ``numpy()`` of fake tensors return known values.
+
+    The tracker counts reads of unknown ones.
+    """
+    numpy = torch.Tensor.numpy
+
+    def counted(original: Callable[[torch.Tensor], Any], kind: type) -> Callable[[torch.Tensor], Any]:
+        def read(tensor: torch.Tensor) -> Any:
+            is_count = isinstance(tensor, FakeTensor) and is_integer(tensor) and tensor.dtype is not torch.bool
+            if not is_count or tensor.numel() != 1 or tracker.known(tensor) is not None:
+                return original(tensor)
+            tracker.count_unknown_read()
+            return UnknownNumber.read_at(tracker.line(), 0.0) if kind is UnknownNumber else kind(0)
+
+        return read
+
+    def as_numpy(tensor: torch.Tensor, **options: Any) -> Any:
+        real = tracker.known(tensor) if isinstance(tensor, FakeTensor) else None
+        if real is None:
+            return numpy(tensor, **options)
+        with torch._C._DisableTorchDispatch():
+            return numpy(real, **options)
+
+    with contextlib.ExitStack() as stack:
+        for name, kind in (("item", UnknownNumber), ("__bool__", bool), ("__float__", float)):
+            stack.enter_context(patched(torch.Tensor, name, counted(getattr(torch.Tensor, name), kind)))
+        stack.enter_context(patched(torch.Tensor, "numpy", as_numpy))
+        yield

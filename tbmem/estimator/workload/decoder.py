@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,8 @@ Angles = tuple[torch.Tensor, torch.Tensor]
 """Cosines and sines."""
 DROPOUT = 0.1
 """GPT-2's, everywhere; Llama has none."""
+_EXPERTS_PER_TOKEN = 2
+"""Experts that each token is routed to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,48 +40,22 @@ class DecoderShape:
     """Whether the first and the last matrix are one."""
     experts: int = 0
     """Experts of each mixture-of-experts layer; 0: none."""
-    experts_per_token: int = 2
-    """Experts that each token is routed to."""
 
     @property
     def head(self) -> int:
         """Width of a head."""
         return self.width // self.heads
 
-    @property
-    def parameters(self) -> int:
-        """Number of parameters."""
-        width, bias = self.width, 0 if self.llama else 1
-        grouped = (self.kv_heads or self.heads) * self.head
-        attention = (width + 2 * grouped) * (width + bias) + width * (width + bias)
-        if self.experts:
-            feed_forward = self.experts * width * (1 + 3 * self.inner)
-        elif self.llama:
-            feed_forward = 3 * width * self.inner
-        else:
-            feed_forward = self.inner * (width + 1) + width * (self.inner + 1)
-        layer = attention + feed_forward + 2 * width * (1 + bias)
-        ends = self.vocabulary * width * (1 if self.tied else 2) + width * (1 + bias)
-        return self.layers * layer + ends + (0 if self.llama else self.context * width)
-
-
-def _gpt2(layers: int, width: int, heads: int) -> DecoderShape:
-    return DecoderShape(
-        layers=layers,
-        width=width,
-        heads=heads,
-        inner=4 * width,
-        vocabulary=50257,
-        context=1024,
-        llama=False,
-        tied=True,
-    )
-
 
 def _course(layers: int, width: int, heads: int) -> DecoderShape:
     return DecoderShape(layers=layers, width=width, heads=heads, inner=4 * width, vocabulary=10_000, context=512)
 
 
+def _gpt2(layers: int, width: int, heads: int) -> DecoderShape:
+    return replace(_course(layers, width, heads), vocabulary=50257, context=1024, llama=False, tied=True)
+
+
+_7B = DecoderShape(layers=32, width=4096, heads=32, inner=11008, vocabulary=32000, context=4096)
 SHAPES: dict[str, DecoderShape] = {
     "gpt2": _gpt2(12, 768, 12),
     "gpt2-medium": _gpt2(24, 1024, 16),
@@ -90,16 +66,12 @@ SHAPES: dict[str, DecoderShape] = {
     "large": _course(36, 1280, 20),
     "xl": _course(48, 1600, 25),
     "2.7b": _course(32, 2560, 32),
-    "llama-7b": DecoderShape(layers=32, width=4096, heads=32, inner=11008, vocabulary=32000, context=4096),
-    "llama-13b": DecoderShape(layers=40, width=5120, heads=40, inner=13824, vocabulary=32000, context=4096),
-    "llama3-8b": DecoderShape(
-        layers=32, width=4096, heads=32, kv_heads=8, inner=14336, vocabulary=128256, context=8192
-    ),
-    "mixtral-8x7b": DecoderShape(
-        layers=32, width=4096, heads=32, kv_heads=8, inner=14336, vocabulary=32000, context=4096, experts=8
-    ),
-    "llama-70b": DecoderShape(
-        layers=80, width=8192, heads=64, kv_heads=8, inner=28672, vocabulary=128256, context=8192
+    "llama-7b": _7B,
+    "llama-13b": replace(_7B, layers=40, width=5120, heads=40, inner=13824),
+    "llama3-8b": replace(_7B, kv_heads=8, inner=14336, vocabulary=128256, context=8192),
+    "mixtral-8x7b": replace(_7B, kv_heads=8, inner=14336, experts=8),
+    "llama-70b": replace(
+        _7B, layers=80, width=8192, heads=64, kv_heads=8, inner=28672, vocabulary=128256, context=8192
     ),
 }
 """Built-in sizes; GPT-2's and Llama's as published, small to 2.7b those of Stanford's course CS336."""
@@ -111,12 +83,11 @@ class Decoder(nn.Module):
     def __init__(self, shape: DecoderShape) -> None:
         super().__init__()
         self.shape = shape
-        self.first = self.last = True
-        norm = RMSNorm if shape.llama else nn.LayerNorm
+        norm = _RMSNorm if shape.llama else nn.LayerNorm
         self.tokens: nn.Module = nn.Embedding(shape.vocabulary, shape.width)
         self.positions = None if shape.llama else nn.Embedding(shape.context, shape.width)
         self.dropout = nn.Dropout(DROPOUT)
-        self.layers = nn.ModuleList([DecoderLayer(shape) for _ in range(shape.layers)])
+        self.layers = nn.ModuleList([_DecoderLayer(shape) for _ in range(shape.layers)])
         self.norm: nn.Module = norm(shape.width)
         self.output: nn.Module = nn.Linear(shape.width, shape.vocabulary, bias=False)
         if shape.tied:
@@ -130,30 +101,27 @@ class Decoder(nn.Module):
         angles = rotary_angles(hidden, self.shape.head) if self.shape.llama else None
         for layer in self.layers:
             hidden = layer(hidden, angles)
-        logits: torch.Tensor = self.output(self.norm(hidden))
-        return logits
+        return self.output(self.norm(hidden))  # type: ignore[no-any-return]
 
 
-class DecoderLayer(nn.Module):
+class _DecoderLayer(nn.Module):
     """Attention and a feed-forward part, each with a norm and a residual."""
 
     def __init__(self, shape: DecoderShape) -> None:
         super().__init__()
-        norm = RMSNorm if shape.llama else nn.LayerNorm
+        norm = _RMSNorm if shape.llama else nn.LayerNorm
         self.attention_norm = norm(shape.width)
-        self.attention = Attention(shape)
+        self.attention = _Attention(shape)
         self.feed_forward_norm = norm(shape.width)
-        kind = MoEFeedForward if shape.experts else GatedFeedForward if shape.llama else FeedForward
+        kind = MoEFeedForward if shape.experts else _GatedFeedForward if shape.llama else _FeedForward
         self.feed_forward: nn.Module = kind(shape)
 
     def forward(self, hidden: torch.Tensor, angles: Angles | None = None) -> torch.Tensor:
-        """Hidden states of the same shape."""
         hidden = hidden + self.attention(self.attention_norm(hidden), angles)
-        result: torch.Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden))
-        return result
+        return hidden + self.feed_forward(self.feed_forward_norm(hidden))  # type: ignore[no-any-return]
 
 
-class Attention(nn.Module):
+class _Attention(nn.Module):
     """Causal attention with torch's own kernel."""
 
     def __init__(self, shape: DecoderShape) -> None:
@@ -169,7 +137,6 @@ class Attention(nn.Module):
         self.dropout = nn.Dropout(self.dropout_probability)
 
     def forward(self, hidden: torch.Tensor, angles: Angles | None = None) -> torch.Tensor:
-        """Hidden states of the same shape."""
         batch, length, _ = hidden.shape
         query, key, value = (
             part(hidden).view(batch, length, -1, self.head).transpose(1, 2)
@@ -177,16 +144,12 @@ class Attention(nn.Module):
         )
         if angles is not None:
             query, key = apply_rotary(query, angles), apply_rotary(key, angles)
+        dropout = self.dropout_probability if self.training else 0.0
+        grouped = query.shape[1] != key.shape[1]
         result = F.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            dropout_p=self.dropout_probability if self.training else 0.0,
-            is_causal=True,
-            enable_gqa=query.shape[1] != key.shape[1],
+            query, key, value, dropout_p=dropout, is_causal=True, enable_gqa=grouped
         )
-        output: torch.Tensor = self.dropout(self.out(result.transpose(1, 2).reshape(batch, length, -1)))
-        return output
+        return self.dropout(self.out(result.transpose(1, 2).reshape(batch, length, -1)))  # type: ignore[no-any-return]
 
 
 def rotary_angles(hidden: torch.Tensor, head: int) -> Angles:
@@ -205,7 +168,7 @@ def apply_rotary(states: torch.Tensor, angles: Angles) -> torch.Tensor:
     return states * angles[0] + turned * angles[1]
 
 
-class RMSNorm(nn.Module):
+class _RMSNorm(nn.Module):
     """RMSNorm in float32, of the operators of transformers' Llama instead of one fused kernel."""
 
     def __init__(self, width: int) -> None:
@@ -213,7 +176,6 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Hidden states of the same shape."""
         exact = hidden.to(torch.float32)
         exact = exact * torch.rsqrt(exact.pow(2).mean(-1, keepdim=True) + 1e-6)
         return self.weight * exact.to(hidden.dtype)
@@ -225,7 +187,7 @@ def gelu(states: torch.Tensor) -> torch.Tensor:
     return 0.5 * states * (1.0 + torch.tanh(inner))
 
 
-class FeedForward(nn.Module):
+class _FeedForward(nn.Module):
     """Two linear layers with GELU between them, and dropout."""
 
     def __init__(self, shape: DecoderShape) -> None:
@@ -235,12 +197,10 @@ class FeedForward(nn.Module):
         self.dropout = nn.Dropout(DROPOUT)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Hidden states of the same shape."""
-        result: torch.Tensor = self.dropout(self.down(gelu(self.up(hidden))))
-        return result
+        return self.dropout(self.down(gelu(self.up(hidden))))  # type: ignore[no-any-return]
 
 
-class GatedFeedForward(nn.Module):
+class _GatedFeedForward(nn.Module):
     """The gated feed-forward part of Llama (SwiGLU)."""
 
     def __init__(self, shape: DecoderShape) -> None:
@@ -250,9 +210,7 @@ class GatedFeedForward(nn.Module):
         self.down = nn.Linear(shape.inner, shape.width, bias=False)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Hidden states of the same shape."""
-        result: torch.Tensor = self.down(F.silu(self.gate(hidden)) * self.up(hidden))
-        return result
+        return self.down(F.silu(self.gate(hidden)) * self.up(hidden))  # type: ignore[no-any-return]
 
 
 class MoEFeedForward(nn.Module):
@@ -260,15 +218,13 @@ class MoEFeedForward(nn.Module):
 
     def __init__(self, shape: DecoderShape) -> None:
         super().__init__()
-        self.experts_per_token = shape.experts_per_token
         self.route = nn.Linear(shape.width, shape.experts, bias=False)
         self.gate = nn.Parameter(torch.empty(shape.experts, shape.width, shape.inner))
         self.up = nn.Parameter(torch.empty(shape.experts, shape.width, shape.inner))
         self.down = nn.Parameter(torch.empty(shape.experts, shape.inner, shape.width))
         self._group: Any = None
-        self._ranks = 1
-        self._imbalance = 1.0
         self._slices: Any = None
+        self._ranks, self._imbalance = 1, 1.0
 
     def divide(self, group: Any, ranks: int, imbalance: float = 1.0) -> None:
         """Keep this rank's share of the experts.
@@ -278,40 +234,36 @@ class MoEFeedForward(nn.Module):
         if len(self.gate) % ranks:
             raise UsageError(f"--ep {ranks}: {len(self.gate)} experts cannot be divided evenly")
         self._group, self._ranks, self._imbalance = group, ranks, imbalance
-        for name in ("gate", "up", "down"):
-            experts = getattr(self, name)
-            setattr(self, name, nn.Parameter(experts.detach()[: len(experts) // ranks].clone()))
+        self._keep_share(ranks, gate=0, up=0, down=0)
 
     def slice(self, group: Any, ranks: int) -> None:
         """Keep this rank's share of each expert's inner width (tensor parallelism)."""
         if self.gate.shape[-1] % ranks:
             raise UsageError(f"--tp {ranks}: experts of width {self.gate.shape[-1]} cannot be divided evenly")
         self._slices = group
-        for name, dimension in (("gate", 2), ("up", 2), ("down", 1)):
+        self._keep_share(ranks, gate=2, up=2, down=1)
+
+    def _keep_share(self, ranks: int, **dimensions: int) -> None:
+        for name, dimension in dimensions.items():
             weight = getattr(self, name).detach()
             setattr(self, name, nn.Parameter(weight.narrow(dimension, 0, weight.shape[dimension] // ranks).clone()))
-
-    def experts(self) -> list[nn.Parameter]:
-        """Parameters of the experts."""
-        return [self.gate, self.up, self.down]
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Hidden states of the same shape."""
         tokens = hidden.flatten(0, -2)
         if self._slices is not None:
             tokens = _SummedGradient.apply(tokens, self._slices)  # type: ignore[no-untyped-call]
-        weights, _ = self.route(tokens).softmax(-1).topk(self.experts_per_token, -1)
-        given = tokens.repeat_interleave(self.experts_per_token, 0)
+        weights, _ = self.route(tokens).softmax(-1).topk(_EXPERTS_PER_TOKEN, -1)
+        given = tokens.repeat_interleave(_EXPERTS_PER_TOKEN, 0)
         input_sizes, output_sizes = self._split_sizes(len(given))
         sent = self._exchange(given, input_sizes, output_sizes)
         sent = sent.view(len(self.gate), -1, sent.shape[-1])
         inner = F.silu(torch.bmm(sent, self.gate)) * torch.bmm(sent, self.up)
         back = self._exchange(torch.bmm(inner, self.down).flatten(0, 1), output_sizes, input_sizes)
-        mixed = (back.view(len(tokens), self.experts_per_token, -1) * weights.unsqueeze(-1)).sum(1)
+        mixed = (back.view(len(tokens), _EXPERTS_PER_TOKEN, -1) * weights.unsqueeze(-1)).sum(1)
         if self._slices is not None:
             mixed = _Summed.apply(mixed, self._slices)  # type: ignore[no-untyped-call]
-        result: torch.Tensor = mixed.view_as(hidden)
-        return result
+        return mixed.view_as(hidden)  # type: ignore[no-any-return]
 
     def _split_sizes(self, tokens: int) -> tuple[list[int], list[int]]:
         """Number of tokens sent to each rank, and received from each."""
@@ -323,25 +275,20 @@ class MoEFeedForward(nn.Module):
         """All-to-all of tokens over the ranks of expert parallelism."""
         if self._ranks == 1:
             return tokens
-        from torch.distributed import _functional_collectives
+        from torch.distributed._functional_collectives import all_to_all_single_autograd
 
-        received: torch.Tensor = _functional_collectives.all_to_all_single_autograd(
-            tokens, output_sizes, input_sizes, self._group
-        )
-        return received
+        return all_to_all_single_autograd(tokens, output_sizes, input_sizes, self._group)
 
 
 class _Summed(torch.autograd.Function):
     """All-reduce of the forward's partial sums."""
 
     @staticmethod
-    def forward(context: Any, part: torch.Tensor, group: Any) -> torch.Tensor:
-        del context
+    def forward(_: Any, part: torch.Tensor, group: Any) -> torch.Tensor:
         return _sum(part, group)
 
     @staticmethod
-    def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        del context
+    def backward(_: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         return gradient, None
 
 
@@ -361,5 +308,4 @@ class _SummedGradient(torch.autograd.Function):
 def _sum(part: torch.Tensor, group: Any) -> torch.Tensor:
     from torch.distributed import _functional_collectives
 
-    total: torch.Tensor = _functional_collectives.all_reduce(part, "sum", group)
-    return total
+    return _functional_collectives.all_reduce(part, "sum", group)  # type: ignore[no-any-return]

@@ -67,11 +67,9 @@ class EightBitAdamW(torch.optim.Optimizer):
         """One byte per value and a scale per block; float32 for small tensors."""
         count, state = parameter.numel(), {}
         for name in ("first", "second"):
-            if count < _SMALLEST:
-                state[name] = torch.zeros_like(parameter, dtype=torch.float32)
-                continue
-            state[name] = torch.zeros_like(parameter, dtype=torch.uint8)
-            state[f"{name}_scales"] = torch.zeros(-(-count // _BLOCK), dtype=torch.float32, device=parameter.device)
+            state[name] = torch.zeros_like(parameter, dtype=torch.float32 if count < _SMALLEST else torch.uint8)
+            if count >= _SMALLEST:
+                state[f"{name}_scales"] = torch.zeros(-(-count // _BLOCK), dtype=torch.float32, device=parameter.device)
         return state
 
 

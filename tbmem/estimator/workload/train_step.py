@@ -21,16 +21,11 @@ from tbmem.model.job import Job
 
 
 class Observer(Protocol):
-    """Receives what a training run reports."""
+    """Receives what a training run reports: beginnings of steps and phases, categories and modules of tensors."""
 
-    def begin_step(self, step: int) -> None:
-        """Called when a step begins."""
-
-    def begin_phase(self, phase: Phase) -> None:
-        """Called when a phase of the step begins."""
-
-    def mark(self, tensor: Any, category: Category, module: str | None = None) -> None:
-        """Called with the category and the module of a tensor."""
+    def begin_step(self, step: int) -> None: ...  # noqa: D102
+    def begin_phase(self, phase: Phase) -> None: ...  # noqa: D102
+    def mark(self, tensor: Any, category: Category, module: str | None = None) -> None: ...  # noqa: D102
 
 
 class _SteadyScaler(torch.amp.GradScaler):
@@ -43,14 +38,8 @@ class _SteadyScaler(torch.amp.GradScaler):
 class Training:
     """The model on its device, its optimizer, and the step."""
 
-    def __init__(
-        self, job: Job, workload: Workload, observer: Observer, prepare: Callable[[nn.Module], nn.Module] | None = None
-    ) -> None:
-        """Move the model to the device, and create the optimizer.
-
-        ``prepare`` replaces the move, for a model that is sharded.
-        """
-        prepare = prepare or (lambda model: moved(model, job, workload))
+    def __init__(self, job: Job, workload: Workload, observer: Observer) -> None:
+        """Move the model to the device, and create the optimizer."""
         self.job, self.workload, self.observer = job, workload, observer
         workload.model.train(not job.inference)
         if job.checkpoint and workload.checkpoint is not None:
@@ -62,11 +51,10 @@ class Training:
                     part.config.use_cache = False  # type: ignore[union-attr]
             for layer in transformer_layers(workload.model):
                 _enable_checkpointing(layer)
-        self.model = prepare(workload.model)
+        self.model = self._placed(workload.model)
         self._mark_model()
         self.optimizer = self._optimizer()
-        half = job.amp == "float16" and not job.inference
-        self.scaler = _SteadyScaler(job.device, enabled=half)
+        self.scaler = _SteadyScaler(job.device, enabled=job.amp == "float16" and not job.inference)
 
     def run(self) -> None:
         """Run all steps of the job."""
@@ -112,19 +100,15 @@ class Training:
             self._mark_gradients()
             self.observer.begin_phase(Phase.OPTIMIZER)
 
-        hooks = (
+        with (
             register_optimizer_step_pre_hook(before_update),
             register_optimizer_step_post_hook(lambda *_: self.observer.begin_phase(Phase.OTHER)),
-        )
-        try:
+        ):
             self.observer.begin_phase(Phase.FORWARD)
             with self._autocast():
                 step(self.model, self._batch(), self.optimizer)
             self._mark_state()
             self.observer.begin_phase(Phase.OTHER)
-        finally:
-            for hook in hooks:
-                hook.remove()
 
     def _forward_and_backward(self) -> None:
         for _ in range(self.job.accumulate):
@@ -142,20 +126,15 @@ class Training:
         loss.backward()  # type: ignore[no-untyped-call]
         self._mark_gradients()
 
-    def _prepare_update(self) -> None:
-        """Called before the optimizer's step."""
-
     def _trained(self) -> Iterable[nn.Parameter]:
         """Parameters whose gradients are clipped."""
         return self.model.parameters()
 
     def _state_of(self, optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, Any]:
-        state: dict[str, Any] = optimizer.state.get(parameter, {})
-        return state
+        return optimizer.state.get(parameter, {})  # type: ignore[no-any-return]
 
     def _update(self) -> None:
         optimizer = self.optimizer
-        self._prepare_update()
         if self.job.clip is not None:
             if isinstance(optimizer, torch.optim.Optimizer):
                 self.scaler.unscale_(optimizer)
@@ -166,9 +145,6 @@ class Training:
             self._mark_state()
         elif optimizer is not None:
             optimizer.step()
-        self._forget_gradients()
-
-    def _forget_gradients(self) -> None:
         for parameter in self.model.parameters():
             parameter.grad = None
 
@@ -181,8 +157,16 @@ class Training:
     def _to_device(self, leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
-        dtype = _target_dtype(self.job, self.workload) if leaf.is_floating_point() else None
-        return leaf.to(self.job.device, dtype=dtype, copy=True)
+        return leaf.to(self.job.device, dtype=self._dtype if leaf.is_floating_point() else None, copy=True)
+
+    @property
+    def _dtype(self) -> torch.dtype | None:
+        """The dtype to which model and batch are cast; ``None`` for no cast."""
+        return None if self.workload.typed or self.job.dtype is None else dtype_of(self.job.dtype)
+
+    def _placed(self, model: nn.Module) -> nn.Module:
+        """The model on the job's device."""
+        return model.to(device=self.job.device, dtype=self._dtype)
 
     def _autocast(self) -> AbstractContextManager[Any]:
         if self.job.amp is None or self.job.fsdp > 1:
@@ -222,16 +206,6 @@ class Training:
         if self.workload.optimizer is not None:
             return self.workload.optimizer(parameters)
         return make_optimizer(self.job, parameters)
-
-
-def moved(model: nn.Module, job: Job, workload: Workload) -> nn.Module:
-    """The model on the job's device, cast to the job's dtype if one is given."""
-    return model.to(device=job.device, dtype=_target_dtype(job, workload))
-
-
-def _target_dtype(job: Job, workload: Workload) -> torch.dtype | None:
-    """The dtype to cast to; ``None`` for no cast."""
-    return None if workload.typed or job.dtype is None else dtype_of(job.dtype)
 
 
 def transformer_layers(model: nn.Module) -> list[nn.Module]:

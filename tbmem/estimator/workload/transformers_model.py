@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,37 +22,11 @@ _LONGEST_REASON = 300
 _LENGTHS = ("max_position_embeddings", "n_positions", "seq_length")
 
 
-class TransformersModel(NamedTuple):
-    """A model and its batch."""
+def transformers_model(path: Path, job: Job, dtype: torch.dtype | None) -> tuple[Any, Tensors, str]:
+    """Build the model of a config; ``dtype`` of the parameters ``None``: the config's own, or float32.
 
-    model: Any
-    batch: Tensors
-    architecture: str
-    """Its class and library."""
-
-    def checkpoint(self) -> None:
-        """Enable the model's own activation checkpointing.
-
-        Raises:
-            UsageError: It has none.
-        """
-        # the name in transformers 4, where reentrant checkpointing is the default
-        enable = getattr(self.model, "activation_checkpointing_enable", self.model.gradient_checkpointing_enable)
-        try:
-            enable({"use_reentrant": False})
-        except ValueError as error:
-            raise UsageError(
-                f"--checkpoint: {self.architecture} has no checkpointing of its own; leave it out, or write a factory"
-            ) from error
-
-
-def transformers_model(path: Path, job: Job, dtype: torch.dtype | None) -> TransformersModel:
-    """Build the model of a config.
-
-    Args:
-        path: Of the config.
-        job: The training run.
-        dtype: Of the parameters; ``None``: the config's own, or float32.
+    Returns:
+        The model; its batch; its class and library.
 
     Raises:
         UsageError: The file is not a model's config, transformers is not installed or does not have the model, or its
@@ -81,7 +55,23 @@ def transformers_model(path: Path, job: Job, dtype: torch.dtype | None) -> Trans
     with _explained(path, transformers):
         model = getattr(transformers, task.maker).from_config(settings)
     batch = _Batch(path, model, settings, job, dtype).tensors(task)
-    return TransformersModel(model, batch, f"{type(model).__name__} of transformers {transformers.__version__}")
+    return model, batch, f"{type(model).__name__} of transformers {transformers.__version__}"
+
+
+def enable_checkpointing(model: Any, architecture: str) -> None:
+    """Enable the model's own activation checkpointing.
+
+    Raises:
+        UsageError: It has none.
+    """
+    # the name in transformers 4, where reentrant checkpointing is the default
+    enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
+    try:
+        enable({"use_reentrant": False})
+    except ValueError as error:
+        raise UsageError(
+            f"--checkpoint: {architecture} has no checkpointing of its own; leave it out, or write a factory"
+        ) from error
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -173,25 +163,32 @@ class _Batch:
 
     def tensors(self, task: _Task) -> Tensors:
         """Tensors by the model's argument names; for inference without labels."""
-        inputs = task.inputs(self)
+        inputs = self._inputs(task.inputs)
         if not self.job.inference:
-            return {**inputs, **task.targets(self, inputs)}
+            return {**inputs, **self._labels(task.labels, inputs)}
         if getattr(self.settings, "is_encoder_decoder", False):
             return {**inputs, "decoder_input_ids": inputs["input_ids"].clone()}
         return inputs
 
     @property
-    def count(self) -> int:
+    def _count(self) -> int:
         """Samples."""
         return self.job.batch // self.job.parts
 
-    def tokens(self) -> Tensors:
-        """Token ids, none of them padding."""
+    def _inputs(self, name: str) -> Tensors:
+        """Token ids, none of them padding, or images; without a name the main input of a model without a head."""
+        name = name or getattr(self.model, "main_input_name", "")
+        if name == "pixel_values":
+            return self._images()
+        if name != "input_ids":
+            raise UsageError(
+                f"--model {self.path}: {type(self.model).__name__} takes {name}, whose size the config does not say;"
+                " write a factory"
+            )
         token = 1 if getattr(self.settings, "pad_token_id", None) == 0 else 0
-        return {"input_ids": torch.full((self.count, self._length()), token)}
+        return {"input_ids": torch.full((self._count, self._length()), token)}
 
-    def images(self) -> Tensors:
-        """Images of the config's size."""
+    def _images(self) -> Tensors:
         if self.job.sequence is not None:
             raise UsageError(
                 f"--seq {self.job.sequence}: {self.path} is a model of images, which have no tokens; leave it out"
@@ -202,68 +199,50 @@ class _Batch:
             raise UsageError(
                 f"--model {self.path}: it has no image_size, the pixels of a side; add it, or write a factory"
             )
-        return {"pixel_values": torch.zeros(self.count, channels, *sides, dtype=self.dtype)}
+        return {"pixel_values": torch.zeros(self._count, channels, *sides, dtype=self.dtype)}
 
-    def main_input(self) -> Tensors:
-        """The main input of a model without a head."""
-        input_name = getattr(self.model, "main_input_name", "")
-        if input_name not in ("input_ids", "pixel_values"):
-            raise UsageError(
-                f"--model {self.path}: {type(self.model).__name__} takes {input_name}, whose size the config does not"
-                " say; write a factory"
-            )
-        return self.tokens() if input_name == "input_ids" else self.images()
-
-    def token_labels(self, inputs: Tensors) -> Tensors:
-        """Labels of language models."""
-        return {"labels": inputs["input_ids"].clone()}
-
-    def tags(self, inputs: Tensors) -> Tensors:
-        """Labels of tokens."""
-        return {"labels": torch.zeros_like(inputs["input_ids"])}
-
-    def classes(self, _: Tensors) -> Tensors:
-        """Labels of samples, of the kind of problem that the config names."""
-        count, problem = self.settings.num_labels, self.settings.problem_type
-        if problem == "multi_label_classification" or (problem == "regression" and count > 1):
-            return {"labels": torch.zeros(self.count, count, dtype=self.dtype)}
-        numbers = problem == "regression" or (problem is None and count == 1)
-        return {"labels": torch.zeros(self.count, dtype=self.dtype if numbers else torch.int64)}
-
-    def ends(self, _: Tensors) -> Tensors:
-        """Where answers begin and end."""
-        return {name: torch.zeros(self.count, dtype=torch.int64) for name in ("start_positions", "end_positions")}
-
-    def pixels(self, inputs: Tensors) -> Tensors:
-        """Labels of pixels."""
-        sides = inputs["pixel_values"].shape[-2:]
-        return {"labels": torch.zeros(self.count, *sides, dtype=torch.int64)}
-
-    def no_targets(self, _: Tensors) -> Tensors:
-        """Raise: a model without a head has no loss."""
+    def _labels(self, kind: str, inputs: Tensors) -> Tensors:
+        """What the loss is computed with, beside the inputs."""
+        count = self._count
+        if kind == "tokens":
+            return {"labels": inputs["input_ids"].clone()}
+        if kind == "tags":
+            return {"labels": torch.zeros_like(inputs["input_ids"])}
+        if kind == "pixels":
+            return {"labels": torch.zeros(count, *inputs["pixel_values"].shape[-2:], dtype=torch.int64)}
+        if kind == "spans":
+            return {name: torch.zeros(count, dtype=torch.int64) for name in ("start_positions", "end_positions")}
+        if kind == "classes":
+            return {"labels": self._classes()}
         raise UsageError(
             f"--model {self.path}: {type(self.model).__name__} has no loss of its own; name a class with a head in"
             " architectures, say --inference, or write a factory"
         )
+
+    def _classes(self) -> torch.Tensor:
+        """Labels of samples, of the kind of problem that the config names."""
+        classes, problem = self.settings.num_labels, self.settings.problem_type
+        if problem == "multi_label_classification" or (problem == "regression" and classes > 1):
+            return torch.zeros(self._count, classes, dtype=self.dtype)
+        is_number = problem == "regression" or (problem is None and classes == 1)
+        return torch.zeros(self._count, dtype=self.dtype if is_number else torch.int64)
 
     def _length(self) -> int:
         named = ((name.rpartition(".")[2], part) for name, part in self.model.named_modules())
         tables = [
             part for name, part in named if isinstance(part, nn.Embedding) and ("position" in name or name == "wpe")
         ]
-        length, longest = self.job.sequence, self._longest(tables)
+        lengths = (getattr(self.settings, name, None) for name in _LENGTHS)
+        longest = next((length for length in lengths if isinstance(length, int)), None)
+        if longest is not None:
+            # RoBERTa's positions begin after the padding index
+            longest -= max((table.padding_idx + 1 for table in tables if table.padding_idx is not None), default=0)
+        length = self.job.sequence
         if length is None and longest is None:
             raise UsageError(f"--model {self.path}: it does not say how many tokens a sample has; say --seq")
         if length is not None and longest is not None and length > longest and tables:
             raise UsageError(f"--seq {length}: {self.path} has learnt positions for {longest} tokens only")
         return length or longest or 0
-
-    def _longest(self, tables: list[nn.Embedding]) -> int | None:
-        names = (getattr(self.settings, name, None) for name in _LENGTHS)
-        longest = next((value for value in names if isinstance(value, int)), None)
-        # RoBERTa's positions begin after the padding index
-        unused = [table.padding_idx + 1 for table in tables if table.padding_idx is not None]
-        return longest - max(unused, default=0) if longest is not None else None
 
 
 class _Task(NamedTuple):
@@ -273,21 +252,21 @@ class _Task(NamedTuple):
     """Transformers' table of the models for it: ``MODEL_<models>MAPPING_NAMES``."""
     maker: str
     """The class that builds them."""
-    inputs: Callable[[_Batch], Tensors]
-    """What the model is run on."""
-    targets: Callable[[_Batch, Tensors], Tensors]
-    """What its loss is computed with, beside the inputs."""
+    inputs: str = "input_ids"
+    """What the model is run on; empty for its main input."""
+    labels: str = "tokens"
+    """Kind of the labels; empty where there are none."""
 
 
 _TASKS = (
-    _Task("FOR_SEQ_TO_SEQ_CAUSAL_LM_", "AutoModelForSeq2SeqLM", _Batch.tokens, _Batch.token_labels),
-    _Task("FOR_MASKED_LM_", "AutoModelForMaskedLM", _Batch.tokens, _Batch.token_labels),
-    _Task("FOR_CAUSAL_LM_", "AutoModelForCausalLM", _Batch.tokens, _Batch.token_labels),
-    _Task("FOR_SEQUENCE_CLASSIFICATION_", "AutoModelForSequenceClassification", _Batch.tokens, _Batch.classes),
-    _Task("FOR_TOKEN_CLASSIFICATION_", "AutoModelForTokenClassification", _Batch.tokens, _Batch.tags),
-    _Task("FOR_QUESTION_ANSWERING_", "AutoModelForQuestionAnswering", _Batch.tokens, _Batch.ends),
-    _Task("FOR_IMAGE_CLASSIFICATION_", "AutoModelForImageClassification", _Batch.images, _Batch.classes),
-    _Task("FOR_SEMANTIC_SEGMENTATION_", "AutoModelForSemanticSegmentation", _Batch.images, _Batch.pixels),
-    _Task("", "AutoModel", _Batch.main_input, _Batch.no_targets),
+    _Task("FOR_SEQ_TO_SEQ_CAUSAL_LM_", "AutoModelForSeq2SeqLM"),
+    _Task("FOR_MASKED_LM_", "AutoModelForMaskedLM"),
+    _Task("FOR_CAUSAL_LM_", "AutoModelForCausalLM"),
+    _Task("FOR_SEQUENCE_CLASSIFICATION_", "AutoModelForSequenceClassification", labels="classes"),
+    _Task("FOR_TOKEN_CLASSIFICATION_", "AutoModelForTokenClassification", labels="tags"),
+    _Task("FOR_QUESTION_ANSWERING_", "AutoModelForQuestionAnswering", labels="spans"),
+    _Task("FOR_IMAGE_CLASSIFICATION_", "AutoModelForImageClassification", "pixel_values", "classes"),
+    _Task("FOR_SEMANTIC_SEGMENTATION_", "AutoModelForSemanticSegmentation", "pixel_values", "pixels"),
+    _Task("", "AutoModel", "", ""),
 )
 """A config without an architecture gets the first task that supports its model type."""

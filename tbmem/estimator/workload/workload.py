@@ -7,6 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from tbmem.errors import UsageError
 from tbmem.estimator.workload.decoder import SHAPES, Decoder, DecoderShape
 from tbmem.model.job import Job, is_factory
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _KEYS = ("model", "batch", "loss", "optimizer", "step", "divided")
 
 
@@ -64,23 +64,22 @@ def make_workload(job: Job) -> Workload:
     if is_factory(job.model):
         return _from_factory(job)
     if job.model.endswith(".json"):
-        return _from_config(job, Path(job.model))
-    shape = SHAPES.get(job.model.lower())
-    if shape is None and Path(job.model).is_dir():
+        return _from_config(job)
+    if (shape := SHAPES.get(job.model.lower())) is not None:
+        return _decoder(job, shape)
+    if Path(job.model).is_dir():
         inside = Path(job.model, "config.json")
         advice = f"say {inside}" if inside.is_file() else "it has no config.json"
         raise UsageError(f"--model {job.model}: this is a folder; {advice}")
-    if shape is None:
-        raise UsageError(
-            f"--model {job.model}: there are {', '.join(SHAPES)}; or name a factory as package.module:function,"
-            " or a Hugging Face config.json"
-        )
-    return _decoder(job, shape)
+    raise UsageError(
+        f"--model {job.model}: there are {', '.join(SHAPES)}; or name a factory as package.module:function,"
+        " or a Hugging Face config.json"
+    )
 
 
 def dtype_of(name: str) -> torch.dtype:
     """Return torch's dtype of this name."""
-    return _DTYPES[name]
+    return getattr(torch, name)  # type: ignore[no-any-return]
 
 
 def _decoder(job: Job, shape: DecoderShape) -> Workload:
@@ -102,18 +101,19 @@ def _next_token_loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor])
     return F.cross_entropy(model(numbers).float().flatten(0, 1), targets.flatten())
 
 
-def _from_config(job: Job, path: Path) -> Workload:
-    from tbmem.estimator.workload.transformers_model import transformers_model
+def _from_config(job: Job) -> Workload:
+    from tbmem.estimator.workload.transformers_model import enable_checkpointing, transformers_model
 
-    built = transformers_model(path, job, None if job.dtype is None else dtype_of(job.dtype))
+    dtype = None if job.dtype is None else dtype_of(job.dtype)
+    model, batch, architecture = transformers_model(Path(job.model), job, dtype)
     return Workload(
-        model=built.model,
-        batch=built.batch,
+        model=model,
+        batch=batch,
         loss=_loss_of(job.model, None),
-        checkpoint=built.checkpoint,
+        checkpoint=partial(enable_checkpointing, model, architecture),
         typed=True,
         has_values=True,
-        architecture=built.architecture,
+        architecture=architecture,
     )
 
 
@@ -127,10 +127,11 @@ def _from_factory(job: Job) -> Workload:
         "microbatches": job.parts,
     }
     given = {key: value for key, value in offered.items() if key in accepted and value is not None}
-    if asked := [name for name, parameter in accepted.items() if _is_required(parameter) and name not in given]:
-        instead = (
-            "say --seq" if set(asked) <= {"seq", "sequence"} else f"give it a default (given: {', '.join(offered)})"
-        )
+    any_number = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    required = (key for key, value in accepted.items() if value.default is value.empty and value.kind not in any_number)
+    if asked := [key for key in required if key not in given]:
+        only_length = set(asked) <= {"seq", "sequence"}
+        instead = "say --seq" if only_length else f"give it a default (given: {', '.join(offered)})"
         raise UsageError(f"--model {job.model}: the factory asks for {', '.join(asked)}; {instead}")
     made = factory(**given)
     if isinstance(made, nn.Module):
@@ -161,13 +162,6 @@ def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
         return {}
 
 
-def _is_required(parameter: inspect.Parameter) -> bool:
-    return parameter.default is parameter.empty and parameter.kind not in (
-        inspect.Parameter.VAR_POSITIONAL,
-        inspect.Parameter.VAR_KEYWORD,
-    )
-
-
 def _load(where: str, name: str, job: Job) -> Callable[..., Any]:
     folder, module = job.search_path or "", where
     if where.endswith(".py"):
@@ -195,16 +189,14 @@ def _loss_of(what: str, loss: Callable[..., torch.Tensor] | None) -> Callable[[n
         output = _call(model, batch)
         if loss is not None:
             return loss(output, batch)
-        value = output if isinstance(output, torch.Tensor) else _named_loss(output)
+        value = output
+        if not isinstance(output, torch.Tensor):
+            value = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
         if not isinstance(value, torch.Tensor) or value.numel() != 1:
             raise UsageError(f"--model {what}: the model's output is no loss; return (model, batch, loss)")
         return value
 
     return run
-
-
-def _named_loss(output: Any) -> Any:
-    return output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
 
 
 def _check_loss(what: str, loss: Any) -> None:

@@ -13,7 +13,7 @@ from tbmem.analysis.allocator.what_if import replay_timeline
 from tbmem.analysis.estimates.fit import estimate_from_run, order_events
 from tbmem.analysis.estimates.timeline import timeline_of_run
 from tbmem.analysis.recordings.analyzer import analyze
-from tbmem.estimator.sweep_case import peak_of_run
+from tbmem.estimator.sweep import peak_of_run
 from tbmem.model.category import Category, Phase
 from tbmem.model.gpus import gpu_named
 from tbmem.model.job import Job

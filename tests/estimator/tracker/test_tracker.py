@@ -7,15 +7,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from tbmem.estimator.tracker.allocation_log import AllocationLog
 from tbmem.estimator.tracker.tracker import AllocationTracker
 
 
 def sums_in_place(work: Any) -> list[bool]:
     """Of each gradient that is added to another: whether it is the other's memory."""
-    log = AllocationLog()
-    with AllocationTracker(log, "cpu", None):
+    with AllocationTracker("cpu") as tracker:
         work()
+    log = tracker.log
     add = list(log.operators).index("aten::add.Tensor")
     return [number in log._accumulated for number, row in enumerate(log.rows) if row.operator == add]
 
