@@ -6,18 +6,16 @@ from typing import Annotated
 
 import typer
 
-from tbmem.cli.arguments import Rules
-from tbmem.offline.exports import ExportFormat, default_name, export
+from tbmem.cli.arguments import Rules, category_table
+from tbmem.offline.analyze import analyze
+from tbmem.offline.exports import ExportFormat, export
 
 
 def command(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A snapshot or trace.", show_default=False)],
-    to: Annotated[ExportFormat, typer.Option("--to", help="The tool that shall open it.", show_default=False)],
-    out: Annotated[str | None, typer.Option(help="File to write; by default named after FILE, here.")] = None,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Snapshot or trace.", show_default=False)],
+    to: Annotated[ExportFormat, typer.Option("--to", help="Target format.", show_default=False)],
+    out: Annotated[str | None, typer.Option(help="File to write; by default named after FILE, in this folder.")] = None,
     rules: Rules = None,
 ) -> None:
-    """Turn a recording into a file for another tool, and print the file's name."""
-    from tbmem.offline.analyze import analyze, load_rules
-
-    analysis = analyze(file, table=load_rules(rules) if rules is not None else None)
-    typer.echo(str(export(analysis, to, out or default_name(analysis, to))))
+    """Convert a recording to the format of another tool, and print the file's name."""
+    typer.echo(str(export(analyze(file, table=category_table(rules)), to, out)))

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tbmem import __version__
-from tbmem.analysis.runs.comparison import Comparison, compare_analyses, compare_runs, run_figures
-from tbmem.analysis.runs.run_status import status_notes
 from tbmem.errors import TbmemError, UsageError
+from tbmem.offline.analyze import Pair
 from tbmem.offline.queries.run_reader import MissingError, RunReader, reason
 from tbmem.present.palette import category_colour
 from tbmem.present.views.comparison import compare_view, estimate_curve, predicted_categories, side_of, sides_view
@@ -42,32 +40,24 @@ Params = Mapping[str, Sequence[str]]
 
 
 class QueryParams:
-    """Checked parameters of a URL; a wrong one is named in the error."""
+    """Parameters of a URL; one that is wrong, or given twice where one value is meant, raises a UsageError."""
 
     def __init__(self, params: Params) -> None:
         self._params = {name: [value for value in values if value != ""] for name, values in params.items()}
 
     def all(self, name: str) -> list[str]:
         """Every value."""
-        return list(self._params.get(name, ()))
+        return self._params.get(name, [])
 
     def text(self, name: str) -> str | None:
-        """The value; ``None`` if it is not given.
-
-        Raises:
-            UsageError: It is given twice.
-        """
+        """The value; ``None`` if it is not given."""
         values = self.all(name)
         if len(values) > 1:
             raise UsageError(f"{name}= is given {len(values)} times")
         return values[0] if values else None
 
     def number(self, name: str) -> float | None:
-        """The value as a finite number.
-
-        Raises:
-            UsageError: It is not a finite number.
-        """
+        """The value as a finite number."""
         text = self.text(name)
         if text is None:
             return None
@@ -79,12 +69,8 @@ class QueryParams:
             raise UsageError(f"{name}={text}: not a number")
         return value
 
-    def integer(self, name: str, default: int | None, least: int, most: int) -> int:
-        """The value as an integer from ``least`` to ``most``.
-
-        Raises:
-            UsageError: It is no integer, out of range, or missing without a default.
-        """
+    def integer(self, name: str, default: int | None, least: int = 0, most: int = 1 << 62) -> int:
+        """The value as an integer from ``least`` to ``most``; required without a default."""
         text = self.text(name)
         if text is None:
             if default is None:
@@ -132,12 +118,12 @@ class Answers:
             "timeline": lambda params: timeline_view(
                 *self._part(params),
                 points=params.integer("points", POINTS, 10, _MAX_POINTS),
-                largest=params.integer("largest", LARGEST, 0, 1 << 31),
+                largest=params.integer("largest", LARGEST, most=1 << 31),
             ),
             "range": lambda params: brushed_view(
-                *self._part(params), limit=params.integer("limit", BRUSH_LIMIT, 0, 1 << 31)
+                *self._part(params), limit=params.integer("limit", BRUSH_LIMIT, most=1 << 31)
             ),
-            "stack": lambda params: stack_view(self._subject(params), params.integer("row", None, 0, 1 << 62)),
+            "stack": lambda params: stack_view(self._subject(params), params.integer("row", None)),
             "peak": lambda params: peak_view(self._subject(params), params.text("device")),
             "tensors": self._tensors,
             "segments": lambda params: segments_view(self._subject(params), params.text("device")),
@@ -162,15 +148,9 @@ class Answers:
             raise MissingError(f"there is no view {view!r}; there are {', '.join(self._views)}")
         return self._views[view](QueryParams(params))
 
-    def subject(self, run: str, file: str) -> RecordingView:
-        """A recording, analysed.
-
-        Raises:
-            MissingError: There is no such run or file.
-            FileFormatError: The file cannot be read.
-        """
-        folder = self._reader.run(run)
-        return self._reader.open(folder, self._reader.file(folder, file))
+    def subject(self, run: str | None, file: str | None) -> RecordingView:
+        """A recording, analyzed; errors as for ``answer``."""
+        return self._reader.recording(self._reader.run(run), file)
 
     def version(self, params: Params) -> tuple[str, ...]:
         """Cache key of answers on some runs: differs once one of their files or their status changes."""
@@ -179,38 +159,35 @@ class Answers:
         return tuple(f"{run.version} {self._reader.status(run.of(LOG)).standing.value}" for run in chosen)
 
     def _subject(self, params: QueryParams) -> RecordingView:
-        run = self._reader.run(params.text("run"))
-        return self._reader.open(run, self._reader.file(run, params.text("file")))
+        return self.subject(params.text("run"), params.text("file"))
 
     def _part(self, params: QueryParams) -> tuple[RecordingView, str | None, str | None, float | None, float | None]:
         subject = self._subject(params)
         return subject, params.text("device"), params.text("axis"), params.number("from"), params.number("to")
 
     def _tensors(self, params: QueryParams) -> Any:
+        given = {name: params.text(name) for name in ("device", "search", "category", "sort", "order")}
         return tensors_view(
             self._subject(params),
-            params.text("device"),
-            search=params.text("search") or "",
-            category=params.text("category") or "",
-            sort=params.text("sort") or "bytes",
-            order=params.text("order") or "desc",
-            offset=params.integer("offset", 0, 0, 1 << 62),
-            limit=params.integer("limit", LIMIT, 0, 1 << 31),
+            **{name: text for name, text in given.items() if text is not None},
+            offset=params.integer("offset", 0),
+            limit=params.integer("limit", LIMIT, most=1 << 31),
         )
 
     def _index(self, params: QueryParams) -> Index:
         runs = self.catalog.runs()
-        empty: Empty | None = None
-        if not runs:
-            empty = NO_RUNS if self.catalog.roots else NO_LOGDIR
         return index_view(
             [self._item(run) for run in runs.values()],
             version=__version__,
             source=self._source,
             written=self._written,
             notes=[f"{root.path}: no such folder" for root in self.catalog.roots if not root.path.is_dir()],
-            empty=empty,
+            empty=None if runs else self._empty,
         )
+
+    @property
+    def _empty(self) -> Empty:
+        return NO_RUNS if self.catalog.roots else NO_LOGDIR
 
     def _item(self, run: Run) -> RunItem:
         logs = run.of(LOG)
@@ -235,7 +212,7 @@ class Answers:
         return {
             "runs": [overview_of(self._reader.logged(run), now) for run in chosen],
             "left_out": 0 if names else len(runs) - len(chosen),
-            "empty": None if chosen else NO_RUNS if self.catalog.roots else NO_LOGDIR,
+            "empty": None if chosen else self._empty,
         }
 
     def _live(self, params: QueryParams) -> Any:
@@ -300,11 +277,8 @@ class Answers:
             return None, errors
         mains = [subject.analysis.main for _, subject in opened]
         sizes = [{share.name: share.bytes for share in main.by_category} for main in mains]
-        names = [
-            name
-            for name in dict.fromkeys(name for size in sizes for name in size)
-            if any(size.get(name) for size in sizes)
-        ]
+        every = dict.fromkeys(name for size in sizes for name in size)
+        names = [name for name in every if any(size.get(name) for size in sizes)]
         columns: RankRecordings = {
             "rank": [file.rank or 0 for file, _ in opened],
             "file": [file.file for file, _ in opened],
@@ -317,49 +291,29 @@ class Answers:
         return columns, errors
 
     def _compare(self, params: QueryParams) -> Any:
-        pairs, subjects, errors = self._pair(params)
-        before, after = (run for run, _ in pairs)
-        states = [self._reader.logged(run).states for run, _ in pairs]
-        runs = compare_runs(*map(run_figures, states))
-        now = self._now()
-        status = [
-            f"{run.name}: {note}."
-            for (run, _), ranks in zip(pairs, states, strict=True)
-            for note in status_notes(ranks, now, "compared")
-        ]
-        first, second = subjects
-        if first is not None and second is not None:
-            comparison = compare_analyses(first.analysis, second.analysis)
-        else:
-            note = "Not both have recordings that can be read: only what their live logs say is compared."
-            comparison = Comparison(before="", after="", devices=(), notes=(note,))
+        errors: list[FileItem] = []
+        (first, before), (second, after) = self._pair(params, errors)
+        both = (before.analysis, after.analysis) if before is not None and after is not None else None
+        pair = Pair(
+            (first.name, second.name), both, (self._reader.logged(first).states, self._reader.logged(second).states)
+        )
         return compare_view(
-            replace(comparison, before=before.name, after=after.name, runs=runs, notes=(*comparison.notes, *status)),
-            (None if first is None else first.file, None if second is None else second.file),
+            pair.compared(self._now(), "that can be read"),
+            (None if before is None else before.file, None if after is None else after.file),
             errors=errors,
             empty=NOTHING_TO_COMPARE,
         )
 
     def _side_by_side(self, params: QueryParams) -> Any:
-        pairs, subjects, _ = self._pair(params)
-        sides = [side_of(subject) for subject in subjects if subject is not None]
+        sides = [side_of(subject) for _, subject in self._pair(params, []) if subject is not None]
         same = len({side.run for side in sides}) < len(sides)
         return sides_view([side._replace(name=f"{side.run}/{side.name}" if same else side.run) for side in sides])
 
-    def _pair(
-        self, params: QueryParams
-    ) -> tuple[list[tuple[Run, str | None]], list[RecordingView | None], list[FileItem]]:
-        """Two runs with the requested recordings, the recordings to compare, and the errors."""
-        runs = [self._reader.run(params.text(key), key) for key in ("before", "after")]
-        pairs = list(zip(runs, (params.text("before_file"), params.text("after_file")), strict=True))
-        errors: list[FileItem] = []
-        return pairs, [self._highest(run, file, errors) for run, file in pairs], errors
-
-    def _highest(self, run: Run, file: str | None, errors: list[FileItem]) -> RecordingView | None:
-        """The requested recording, else the one with the highest peak."""
-        if file is not None:
-            return self._reader.open(run, self._reader.file(run, file))
-        return self._sides(run, errors)[1]
+    def _pair(self, params: QueryParams, errors: list[FileItem]) -> Iterator[tuple[Run, RecordingView | None]]:
+        """Two runs, each with the requested recording, else the one with the highest peak."""
+        for key in ("before", "after"):
+            run, file = self._reader.run(params.text(key), key), params.text(f"{key}_file")
+            yield run, self._sides(run, errors)[1] if file is None else self._reader.recording(run, file)
 
     def _estimate(self, params: QueryParams) -> Any:
         run = self._reader.run(params.text("run"))
@@ -408,9 +362,10 @@ class Answers:
         for file in run.of(ESTIMATE):
             try:
                 summary = json.loads(file.path.read_bytes())
-                if isinstance(summary, dict):
-                    return summary
-                raise ValueError("not a JSON object")
             except (OSError, ValueError) as error:
                 errors.append(self._reader.file_item(file, reason(error)))
+                continue
+            if isinstance(summary, dict):
+                return summary
+            errors.append(self._reader.file_item(file, "not a JSON object"))
         return None
