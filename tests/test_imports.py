@@ -49,7 +49,7 @@ ORDER: dict[str, tuple[str, ...]] = {
         *("process", "background_writer", "sinks", "profiling", "evidence", "oom", "meter", "record", "monitor"),
         *("profiler", "callback", "launch"),
     ),
-    "offline": ("live_logs", "analyze", "exports", "queries", "reports"),
+    "offline": ("live_logs", "analyze", "queries", "reports"),
 }
 """Inside of a package: each part imports only those that stand before it."""
 

@@ -23,32 +23,17 @@ if TYPE_CHECKING:
 
     from tbmem.analysis.recordings.result import Analysis
 
-Paths = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="PATH", help="Memory snapshots, profiler traces, run folders, or patterns.", show_default=False
-    ),
-]
-WhatIf = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="SETTINGS",
-        help="Only replay the allocator with other settings: expandable_segments:True; may be given several times.",
-    ),
-]
-Gpu = Annotated[
-    str | None,
-    typer.Option(help="With --what-if: GPU of the replay, such as a100-40gb; by default memory is unlimited."),
-]
+_WHAT_IF = "Only replay the allocator with other settings: expandable_segments:True; may be given several times."
+_GPU = "With --what-if: GPU of the replay, such as a100-40gb; by default memory is unlimited."
 
 
 def command(
-    paths: Paths,
+    paths: Annotated[list[str], typer.Argument(metavar="PATH", help="Snapshots, traces, run folders, or patterns.")],
     name: Name = None,
     out: Out = None,
     rules: Rules = None,
-    what_if: WhatIf = None,
-    gpu: Gpu = None,
+    what_if: Annotated[list[str] | None, typer.Option(metavar="SETTINGS", help=_WHAT_IF)] = None,
+    gpu: Annotated[str | None, typer.Option(help=_GPU)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Analyze memory snapshots and profiler traces: peak, categories, fragmentation, leaks, advice.

@@ -13,20 +13,15 @@ ConfigFile = Annotated[
     str | None, typer.Option("--config", "-c", metavar="FILE", help="YAML configuration file; by default none.")
 ]
 Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="KEY=VALUE", help="Configuration values that override the file: profiling.active=5."),
+    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Values that override the file: profiling.active=5.")
 ]
 Logdir = Annotated[str | None, typer.Option(help="Folder for all runs; the same as run.logdir=.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 Name = Annotated[str | None, typer.Option(help="Name of the report; by default derived from the path.")]
 Out = Annotated[
-    str | None,
-    typer.Option(metavar="DIR", help="Parent folder of the report's folder; 'results' by default unless --json."),
+    str | None, typer.Option(metavar="DIR", help="Parent folder of the report; 'results' by default unless --json.")
 ]
-Rules = Annotated[
-    str | None,
-    typer.Option("--rules", metavar="FILE", help="YAML file with additional rules for inferring categories."),
-]
+Rules = Annotated[str | None, typer.Option(metavar="FILE", help="YAML file with more rules for inferring categories.")]
 
 
 def category_table(rules: str | None) -> CategoryTable | None:

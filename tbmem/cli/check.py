@@ -26,21 +26,15 @@ _SCHEMA = 1
 def command(
     path: Annotated[Path, typer.Argument(metavar="RUN|FILE", help="Run folder, or its monitor.jsonl.")],
     max_peak: Annotated[str | None, typer.Option(metavar="SIZE", help="Maximum peak, such as 10GiB.")] = None,
-    max_growth: Annotated[
-        str | None, typer.Option(metavar="SIZE/step", help="Maximum growth rate, such as 1MiB/step.")
-    ] = None,
+    max_growth: Annotated[str | None, typer.Option(metavar="SIZE/step", help="Maximum growth: 1MiB/step.")] = None,
     no_leak: Annotated[bool, typer.Option("--no-leak", help="Fail if the verdict is a leak.")] = False,
-    baseline: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Compare peaks and final levels with this file.")
-    ] = None,
+    baseline: Annotated[Path | None, typer.Option(metavar="FILE", help="File of peaks and levels to compare.")] = None,
     tolerance: Annotated[str, typer.Option(metavar="PERCENT", help="Allowed increase over the baseline.")] = "5%",
     update_baseline: Annotated[
-        bool, typer.Option("--update-baseline", help="Write this run's figures to the baseline file.")
+        bool, typer.Option("--update-baseline", help="Write the baseline from this run.")
     ] = False,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the results as JUnit XML.")] = None,
-    github: Annotated[
-        bool | None, typer.Option(help="Print annotations for GitHub Actions; by default only there.")
-    ] = None,
+    github: Annotated[bool | None, typer.Option(help="Print GitHub annotations; by default on GitHub Actions.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a run against limits; exit code 0 if all hold, 1 if one does not, 2 if the input is wrong."""

@@ -16,11 +16,9 @@ _PERCENT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%?\s*")
 
 
 def command(
-    before: Annotated[str, typer.Argument(metavar="A", help="Snapshot, trace or run folder.", show_default=False)],
-    after: Annotated[str, typer.Argument(metavar="B", help="The one to compare with A.", show_default=False)],
-    fail_if_grown: Annotated[
-        str | None, typer.Option(metavar="PERCENT", help="Exit code 1 if a total grew by more than this, such as 5%.")
-    ] = None,
+    before: Annotated[str, typer.Argument(metavar="A", help="Snapshot, trace or run folder.")],
+    after: Annotated[str, typer.Argument(metavar="B", help="The one to compare with A.")],
+    fail_if_grown: Annotated[str | None, typer.Option(metavar="PERCENT", help="Fail if a total grew by more.")] = None,
     html: Annotated[str | None, typer.Option(metavar="FILE", help="Also write a page, to this one file.")] = None,
     rules: Rules = None,
     as_json: AsJson = False,

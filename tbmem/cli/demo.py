@@ -49,27 +49,16 @@ def _train(settings: Config, steps: int, inject: Fault | None, device: torch.dev
     torch.set_num_threads(1)
 
     console = Console(stderr=True)
-    columns = (
-        TextColumn("training"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]:.3f}"),
-        TimeElapsedColumn(),
-    )
+    loss = TextColumn("loss {task.fields[loss]:.3f}")
+    columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), loss, TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("training", total=steps, loss=float("nan"))
 
         def show(number: int, loss: float) -> None:
             progress.update(task, completed=number, loss=loss)
 
-        return run_demo(
-            settings,
-            steps=steps,
-            fault=inject,
-            device=device,
-            console=console if console.is_terminal else None,  # lines share the terminal with the progress bar
-            on_step=show,
-        )
+        shared = console if console.is_terminal else None  # lines share the terminal with the progress bar
+        return run_demo(settings, steps=steps, fault=inject, device=device, console=shared, on_step=show)
 
 
 def _device(name: str | None) -> torch.device | None:

@@ -13,7 +13,7 @@ from tbmem.cli.arguments import AsJson, Name, Out, Rules, category_table
 
 
 def command(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Run folder.", show_default=False)],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Run folder.")],
     name: Name = None,
     out: Out = None,
     html: Annotated[str | None, typer.Option(metavar="FILE", help="Write only the page, to this one file.")] = None,

@@ -10,12 +10,7 @@ from typer.core import TyperCommand
 from tbmem.cli.arguments import ConfigFile, Logdir, Overrides
 from tbmem.cli.launch import LaunchSpec, Runnable, split
 
-StepOn = Annotated[
-    str,
-    typer.Option(
-        metavar="OPTIMIZER", help="Optimizer whose steps are counted: first, 2 (the second), a class's name, or each."
-    ),
-]
+_STEP_ON = "Optimizer whose steps are counted: first, 2 (the second), a class's name, or each."
 
 
 class RunCommand(TyperCommand):
@@ -32,7 +27,7 @@ def command(
     config: ConfigFile = None,
     overrides: Overrides = None,
     logdir: Logdir = None,
-    step_on: StepOn = "first",
+    step_on: Annotated[str, typer.Option(metavar="OPTIMIZER", help=_STEP_ON)] = "first",
 ) -> Runnable:
     """Run an unmodified script (or -m MODULE) under the callback: `tbmem run -- script.py ARGS`."""
     return LaunchSpec(context.obj, overrides or (), config, logdir, step_on).prepare()

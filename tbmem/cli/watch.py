@@ -78,7 +78,7 @@ class _Watched:
             run.read()
             self._shown.append(run)
         is_single = len(runs) == 1 and runs[0].path.resolve() == self._path.expanduser().resolve()
-        self.is_over = is_single and all(run.has_ended for run in self._shown)
+        self.is_over = is_single and all(state.has_ended for run in self._shown for state in run.states)
 
     def views(self) -> list[dict[str, object]]:
         """The runs as plain JSON values."""

@@ -34,11 +34,7 @@ _Result = TypeVar("_Result")
 
 
 def analyze(
-    source: Source,
-    *,
-    book: AddressBook | None = None,
-    table: CategoryTable | None = None,
-    name: str | None = None,
+    source: Source, *, book: AddressBook | None = None, table: CategoryTable | None = None, name: str | None = None
 ) -> Analysis:
     """Analyze one recording.
 
@@ -98,13 +94,9 @@ def each(
     work: Callable[[RecordingFile], _Result],
     files: Sequence[RecordingFile],
     executor: Executor | None,
-    on_skip: Callable[[str], None] | None = None,
+    on_skip: Callable[[str], None] | None,
 ) -> tuple[_Result, ...]:
-    """Call a function for each file, in order; files that were found in a folder may be no recordings.
-
-    Raises:
-        FileFormatError: As ``analyze_all``.
-    """
+    """Call a function for each file, in order, with skipped files and errors as in ``analyze_all``."""
     calls = [executor.submit(work, file).result if executor else partial(work, file) for file in files]
     done: list[_Result] = []
     refused: list[FileFormatError] = []
@@ -137,16 +129,12 @@ def without_rows(analysis: Analysis) -> Analysis:
 
 
 def compare(before: Source, after: Source, *, table: CategoryTable | None = None) -> Comparison:
-    """Compare two recordings or runs.
+    """Compare two recordings or runs; errors as in ``analyze_all``.
 
     Args:
         before: A file, a folder, a timeline or an analysis; of several in a folder the one with the highest peak.
         after: The same.
         table: Rules by which categories are inferred without a book.
-
-    Raises:
-        FileFormatError: As ``analyze_all``.
-        OSError: A file cannot be read.
     """
     return read_pair(before, after, table=table).compared()
 
@@ -192,36 +180,24 @@ def read_pair(before: Source, after: Source, *, table: CategoryTable | None = No
     """Read two recordings or runs; arguments and errors as for ``compare``."""
     states = _states(before), _states(after)
     try:
-        analyses = _distinct_names(_highest(before, table), _highest(after, table))
+        first, second = _highest(before, table), _highest(after, table)
     except NothingFoundError:
         if not compare_runs(*map(run_figures, states)):
             raise
-        return Pair((_name(before), _name(after)), None, states)
-    return Pair((analyses[0].name, analyses[1].name), analyses, states)
-
-
-def _distinct_names(before: Analysis, after: Analysis) -> tuple[Analysis, Analysis]:
-    """Adds the names of their folders if the short names are the same."""
-    if before.name != after.name or before.path == after.path:
-        return before, after
-    first, second = (f"{Path(item.path).parent.name}/{item.name}" for item in (before, after))
-    return replace(before, name=first), replace(after, name=second)
+        names = [Path(source).name or os.fspath(source) for source in (before, after)]  # type: ignore[arg-type]
+        return Pair((names[0], names[1]), None, states)  # only paths have logs
+    if first.name == second.name and first.path != second.path:
+        first, second = (replace(each, name=f"{Path(each.path).parent.name}/{each.name}") for each in (first, second))
+    return Pair((first.name, second.name), (first, second), states)
 
 
 def _states(source: Source) -> list[RankState]:
-    """Where each live log stands of a run folder, a folder of runs or ranks, or a log itself."""
+    """State of each live log of a run folder, a folder of runs or ranks, or a log itself."""
     if isinstance(source, (Analysis, AllocationTimeline)):
         return []
     path = Path(source)
-    name = Path(MONITOR_LOG).name
-    logs = sorted(path.rglob(MONITOR_LOG)) if path.is_dir() else [path] if path.name == name and path.exists() else []
-    return [state for _, state in map(read_log, logs)]
-
-
-def _name(source: Source) -> str:
-    if isinstance(source, Analysis):
-        return source.name
-    return source.source if isinstance(source, AllocationTimeline) else Path(source).name or os.fspath(source)
+    is_log = path.name == Path(MONITOR_LOG).name and path.is_file()
+    return [read_log(log)[1] for log in ([path] if is_log else sorted(path.rglob(MONITOR_LOG)))]
 
 
 def _highest(source: Source, table: CategoryTable | None) -> Analysis:
@@ -231,21 +207,15 @@ def _highest(source: Source, table: CategoryTable | None) -> Analysis:
 
 
 def replay_all(
-    paths: Sequence[str | os.PathLike[str]],
-    texts: Sequence[str],
-    gpu: Gpu | None,
-    on_skip: Callable[[str], None],
+    paths: Sequence[str | os.PathLike[str]], texts: Sequence[str], gpu: Gpu | None, on_skip: Callable[[str], None]
 ) -> dict[str, tuple[WhatIf, ...]]:
-    """Replay recordings under other settings of the allocator.
+    """Replay recordings under other settings of the allocator; returns the replays of each device by short name.
 
     Args:
         paths: Files, folders and patterns.
         texts: Settings as in PYTORCH_ALLOC_CONF.
         gpu: Device of the replays; ``None`` for an unlimited one.
         on_skip: Called with the reason for which a file of a folder, or a device, was skipped.
-
-    Returns:
-        Replays of each device by the recording's short name.
 
     Raises:
         ConfigError: A text is not valid.
@@ -264,10 +234,9 @@ def replay_all(
 
 
 def load_rules(path: str | os.PathLike[str]) -> CategoryTable:
-    """Read rules from a YAML file; they precede the default ones.
+    """Read rules from a YAML file, which precede the default ones.
 
-    Args:
-        path: A YAML file, ``categories: [{label: Vision, words: [patch_embed, vit], category: ACTIVATION}]``.
+    The file is written ``categories: [{label: Vision, words: [patch_embed, vit], category: ACTIVATION}]``.
 
     Raises:
         ConfigError: The file cannot be read, is not YAML, or has another structure.

@@ -31,10 +31,7 @@ class RunLogs(NamedTuple):
 
 
 def read_run(path: str | os.PathLike[str]) -> RunLogs:
-    """Read all logs of a run.
-
-    Args:
-        path: The run's folder, one above it with a single run in it, or the log itself.
+    """Read all logs of a run, given by its folder, one above it with a single run in it, or the log itself.
 
     Raises:
         FileFormatError: There is no such folder, or no log in it, or it is damaged.
@@ -99,11 +96,6 @@ class FollowedRun:
     def states(self) -> Sequence[RankState]:
         """Sorted by rank."""
         return sorted((state for _, state in self._logs), key=lambda state: state.rank)
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether every rank has ended."""
-        return all(state.has_ended for _, state in self._logs)
 
 
 def _update(state: RankState, log: FollowedLog) -> None:

@@ -13,16 +13,8 @@ from tbmem.errors import TbmemError, UsageError
 from tbmem.offline.analyze import Pair
 from tbmem.offline.queries.run_reader import MissingError, RunReader, reason
 from tbmem.present.palette import category_colour
+from tbmem.present.views import empty_states
 from tbmem.present.views.comparison import compare_view, estimate_curve, predicted_categories, side_of, sides_view
-from tbmem.present.views.empty_states import (
-    NO_ESTIMATE,
-    NO_LOG,
-    NO_LOGDIR,
-    NO_RUNS,
-    NO_SAMPLES,
-    NOTHING_TO_COMPARE,
-    ONE_RANK,
-)
 from tbmem.present.views.live import live_series, ooms_of, windows_of, x_of, x_of_step
 from tbmem.present.views.operators import operators_view
 from tbmem.present.views.overview import finding_item, index_view, overview_of, rank_columns
@@ -97,12 +89,7 @@ class Answers:
     """Answers of all views on the runs of some log folders."""
 
     def __init__(
-        self,
-        catalog: Catalog,
-        *,
-        source: str = "tensorboard",
-        written: str | None = None,
-        now: Callable[[], float] = time.time,
+        self, catalog: Catalog, source: str = "tensorboard", written: str = "", now: Callable[[], float] = time.time
     ) -> None:
         self.catalog = catalog
         self._reader = RunReader(catalog, now)
@@ -124,26 +111,14 @@ class Answers:
                 *self._part(params), limit=params.integer("limit", BRUSH_LIMIT, most=1 << 31)
             ),
             "stack": lambda params: stack_view(self._subject(params), params.integer("row", None)),
-            "peak": lambda params: peak_view(self._subject(params), params.text("device")),
+            "peak": lambda params: peak_view(*self._device(params)),
             "tensors": self._tensors,
-            "segments": lambda params: segments_view(self._subject(params), params.text("device")),
+            "segments": lambda params: segments_view(*self._device(params)),
             "operators": lambda params: operators_view(*self._part(params)),
         }
 
-    @property
-    def views(self) -> tuple[str, ...]:
-        """Names of all views."""
-        return tuple(self._views)
-
     def answer(self, view: str, params: Params) -> Any:
-        """One answer, plain JSON values.
-
-        Raises:
-            MissingError: There is no such view, run or file.
-            OutsideError: The file lies outside of the log folder.
-            UsageError: A parameter is wrong.
-            FileFormatError: The file cannot be read.
-        """
+        """One answer as plain JSON values; errors as in ``RunReader``, also where a parameter is wrong."""
         if view not in self._views:
             raise MissingError(f"there is no view {view!r}; there are {', '.join(self._views)}")
         return self._views[view](QueryParams(params))
@@ -161,9 +136,11 @@ class Answers:
     def _subject(self, params: QueryParams) -> RecordingView:
         return self.subject(params.text("run"), params.text("file"))
 
+    def _device(self, params: QueryParams) -> tuple[RecordingView, str | None]:
+        return self._subject(params), params.text("device")
+
     def _part(self, params: QueryParams) -> tuple[RecordingView, str | None, str | None, float | None, float | None]:
-        subject = self._subject(params)
-        return subject, params.text("device"), params.text("axis"), params.number("from"), params.number("to")
+        return *self._device(params), params.text("axis"), params.number("from"), params.number("to")
 
     def _tensors(self, params: QueryParams) -> Any:
         given = {name: params.text(name) for name in ("device", "search", "category", "sort", "order")}
@@ -180,14 +157,14 @@ class Answers:
             [self._item(run) for run in runs.values()],
             version=__version__,
             source=self._source,
-            written=self._written,
+            written=self._written or None,
             notes=[f"{root.path}: no such folder" for root in self.catalog.roots if not root.path.is_dir()],
             empty=None if runs else self._empty,
         )
 
     @property
     def _empty(self) -> Empty:
-        return NO_RUNS if self.catalog.roots else NO_LOGDIR
+        return empty_states.NO_RUNS if self.catalog.roots else empty_states.NO_LOGDIR
 
     def _item(self, run: Run) -> RunItem:
         logs = run.of(LOG)
@@ -224,22 +201,22 @@ class Answers:
             raise UsageError("run= is missing: name one run or several")
         requested = [self._reader.run(name) for name in dict.fromkeys(names)]
         runs = [self._reader.logged(run) for run in requested]
-        axes = [x_of(run, series, x) for run in runs for series in run.series]
-        axes = [axis for axis in axes if len(axis)]
+        pairs = [(run, series) for run in runs for series in run.series]
+        axes = [axis for run, series in pairs if len(axis := x_of(run, series, x))]
         low = min((float(axis[0]) for axis in axes), default=0.0)
         high = max((float(axis[-1]) for axis in axes), default=0.0)
         begin, end = params.number("from"), params.number("to")
         if begin is not None and end is not None and begin > end:
             raise UsageError(f"from={begin:g} lies after to={end:g}")
         begin, end = low if begin is None else max(begin, low), high if end is None else min(end, high)
-        count = sum(len(run.series) for run in runs)
-        points = min(params.integer("points", POINTS, 10, _MAX_POINTS), max(_MAX_LIVE_POINTS // max(count, 1), 100))
-        empty = None if axes else NO_SAMPLES if any(run.states for run in runs) else NO_LOG
+        share = max(_MAX_LIVE_POINTS // max(len(pairs), 1), 100)
+        points = min(params.integer("points", POINTS, 10, _MAX_POINTS), share)
+        empty = None if axes else empty_states.NO_SAMPLES if any(run.states for run in runs) else empty_states.NO_LOG
         return {
             "x": x,
             "extent": [low, high] if axes else [],
             "range": [begin, end] if axes else [],
-            "series": [live_series(run, series, x, begin, end, points) for run in runs for series in run.series],
+            "series": [live_series(run, series, x, begin, end, points) for run, series in pairs],
             "findings": [
                 finding_item(run.name, finding, x_of_step(run, finding.rank, finding.last_step, x))
                 for run in runs
@@ -256,30 +233,29 @@ class Answers:
         run = self._reader.run(params.text("run"))
         logged = self._reader.logged(run)
         columns, odd = rank_columns(logged)
-        recordings, errors = self._rank_recordings(run) if params.text("recordings") else (None, [])
+        errors = [*logged.errors]
+        recordings = self._rank_recordings(run, errors) if params.text("recordings") else None
         ranks = set(columns["rank"]) | {file.rank for file in run.recordings if file.rank is not None}
         return {
             "run": run.name,
             "columns": columns,
             "odd": odd,
             "recordings": recordings,
-            "errors": [*logged.errors, *errors],
-            "empty": None if len(ranks) > 1 else ONE_RANK,
+            "errors": errors,
+            "empty": None if len(ranks) > 1 else empty_states.ONE_RANK,
         }
 
-    def _rank_recordings(self, run: Run) -> tuple[RankRecordings | None, list[FileItem]]:
-        latest: dict[int, RunFile] = {}
-        for file in sorted(run.recordings, key=lambda file: file.changed_ns):
-            latest[file.rank or 0] = file
-        errors: list[FileItem] = []
+    def _rank_recordings(self, run: Run, errors: list[FileItem]) -> RankRecordings | None:
+        """The peak of the latest recording of each rank."""
+        latest = {file.rank or 0: file for file in sorted(run.recordings, key=lambda file: file.changed_ns)}
         opened = self._opened(run, (file for _, file in sorted(latest.items())[:_MAX_RANKS]), errors)
         if not opened:
-            return None, errors
+            return None
         mains = [subject.analysis.main for _, subject in opened]
         sizes = [{share.name: share.bytes for share in main.by_category} for main in mains]
         every = dict.fromkeys(name for size in sizes for name in size)
         names = [name for name in every if any(size.get(name) for size in sizes)]
-        columns: RankRecordings = {
+        return {
             "rank": [file.rank or 0 for file, _ in opened],
             "file": [file.file for file, _ in opened],
             "device": [main.name for main in mains],
@@ -288,20 +264,18 @@ class Answers:
             "colours": [category_colour(name) for name in names],
             "bytes": [[size.get(name, 0) for size in sizes] for name in names],
         }
-        return columns, errors
 
     def _compare(self, params: QueryParams) -> Any:
         errors: list[FileItem] = []
         (first, before), (second, after) = self._pair(params, errors)
         both = (before.analysis, after.analysis) if before is not None and after is not None else None
-        pair = Pair(
-            (first.name, second.name), both, (self._reader.logged(first).states, self._reader.logged(second).states)
-        )
+        states = self._reader.logged(first).states, self._reader.logged(second).states
+        pair = Pair((first.name, second.name), both, states)
         return compare_view(
             pair.compared(self._now(), "that can be read"),
             (None if before is None else before.file, None if after is None else after.file),
             errors=errors,
-            empty=NOTHING_TO_COMPARE,
+            empty=empty_states.NOTHING_TO_COMPARE,
         )
 
     def _side_by_side(self, params: QueryParams) -> Any:
@@ -335,7 +309,7 @@ class Answers:
             "summary": summary,
             "notes": [] if both or not (predicted or summary) else ["Only one of the two is there."],
             "errors": errors,
-            "empty": None if predicted is not None or summary is not None else NO_ESTIMATE,
+            "empty": None if predicted is not None or summary is not None else empty_states.NO_ESTIMATE,
         }
 
     def _sides(self, run: Run, errors: list[FileItem]) -> tuple[RecordingView | None, RecordingView | None]:

@@ -54,7 +54,11 @@ class OutsideError(UsageError):
 
 
 class RunReader:
-    """Reads logs and recordings once, as long as they do not change."""
+    """Reads logs and recordings once, as long as they do not change.
+
+    Methods raise a UsageError if a name is missing, a MissingError if there is no such run or file, or none to read,
+    an OutsideError for a file outside of the log folder, and a FileFormatError for one that is damaged.
+    """
 
     def __init__(self, catalog: Catalog, now: Callable[[], float]) -> None:
         self.catalog = catalog
@@ -68,12 +72,7 @@ class RunReader:
         self._logged: OrderedDict[str, tuple[tuple[str, int], LoggedRun]] = OrderedDict()
 
     def run(self, name: str | None, key: str = "run") -> Run:
-        """The run of a name, given by the parameter ``key``.
-
-        Raises:
-            MissingError: There is none.
-            UsageError: No name is given.
-        """
+        """The run of a name, given by the parameter ``key``."""
         if name is None:
             raise UsageError(f"{key}= is missing: name a run")
         run = self.catalog.runs().get(name)
@@ -82,14 +81,7 @@ class RunReader:
         return run
 
     def recording(self, run: Run, file: str | None) -> RecordingView:
-        """A recording of a run by name, analyzed; only files of the catalog are ever opened.
-
-        Raises:
-            MissingError: There is none, or it cannot be read.
-            OutsideError: It lies outside of the log folder.
-            UsageError: No name is given.
-            FileFormatError: It is damaged, or something else.
-        """
+        """A recording of a run by name, analyzed; only files of the catalog are ever opened."""
         if file is None:
             raise UsageError(f"file= is missing: name a recording of {run.name}")
         recording = next((recording for recording in run.recordings if recording.file == file), None)
@@ -101,12 +93,7 @@ class RunReader:
         return self.open(run, recording)
 
     def open(self, run: Run, file: RunFile) -> RecordingView:
-        """A recording, analyzed.
-
-        Raises:
-            MissingError: It is gone, or cannot be read.
-            FileFormatError: It is damaged, or something else.
-        """
+        """A recording of a run, analyzed."""
         try:
             with self._locked(file):
                 subject = self._subjects.get(file.key)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -43,39 +44,34 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
 _MAX_NAME = 120
 
 
+@dataclass
 class ResultFolder:
-    """A folder that is being filled: write to ``path``; ``final`` is its path after the block has ended."""
+    """A folder that is being filled."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.final = path
+    path: Path
+    final: Path
+    """Its path after the block has ended."""
 
 
 @contextmanager
 def result_folder(out: str | os.PathLike[str], name: str, moment: float) -> Iterator[ResultFolder]:
-    """Fill a folder under a temporary name, so that an incomplete one is never seen.
+    """Fill the folder ``YYYYMMDD_HHMMSS_<name>`` under a temporary name, so that an incomplete one is never seen.
 
-    Args:
-        out: The parent folder, created if missing.
-        name: Name of the subject of the results.
-        moment: Unix time; the folder is called ``YYYYMMDD_HHMMSS_<name>``, with a number where there is one.
-
-    Yields:
-        The folder; it is renamed at the end, and ``latest`` points to it. After an error nothing is left.
-
-    Raises:
-        OSError: It cannot be written.
+    It is renamed at the end, and the link ``latest`` beside it points to it. After an error nothing is left, not even
+    the parent folder ``out`` if that is new.
     """
     parent = Path(out).expanduser()
     missing = [folder for folder in (parent, *parent.parents) if not folder.exists()]
     parent.mkdir(parents=True, exist_ok=True)
     title = f"{time.strftime('%Y%m%d_%H%M%S', time.localtime(moment))}_{clean_name(name)}"
-    folder = ResultFolder(parent / f".{title}.{os.getpid()}{PARTIAL_SUFFIX}")
+    folder = ResultFolder(parent / f".{title}.{os.getpid()}{PARTIAL_SUFFIX}", parent / title)
     try:
         folder.path.mkdir()
         yield folder
-        titles = (title if number == 1 else f"{title}-{number}" for number in count(1))
-        folder.final = next(parent / title for title in titles if not (parent / title).exists())
+        for number in count(2):
+            if not folder.final.exists():
+                break
+            folder.final = parent / f"{title}-{number}"
         folder.path.rename(folder.final)
     except BaseException:
         shutil.rmtree(folder.path, ignore_errors=True)
@@ -164,11 +160,7 @@ def write_report(
 def _write_one(
     file: RecordingFile, *, folder: Path, table: CategoryTable | None, name: str | None, written: str
 ) -> tuple[Analysis, Side]:
-    """Write the report of one recording into a sub-folder of its name.
-
-    Returns:
-        The analysis without its rows, and its column in a comparison.
-    """
+    """Write the report of one recording into a sub-folder; returns what comparisons need, without rows."""
     recording = read_recording(file.path, calls=True)
     analysis = analyze_recording(recording, name or file.name, table)
     subject = subject_of(analysis, recording.calls)
@@ -207,13 +199,7 @@ def recordings_of(run: str | os.PathLike[str]) -> tuple[RecordingFile, ...]:
 
 
 def read_run_report(run: str | os.PathLike[str], now: Callable[[], float] = time.time) -> RunReport:
-    """Report of a run from its live logs.
-
-    Raises:
-        FileFormatError: There is no log, or it is damaged.
-        UsageError: There are several runs in the folder.
-        OSError: A file cannot be read.
-    """
+    """Report of a run from its live logs; errors as in ``read_run``."""
     logs = read_run(run)
     return run_report(logs.logs, logs.name, str(logs.folder), states=logs.states, now=now())
 

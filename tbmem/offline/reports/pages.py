@@ -66,7 +66,7 @@ def run_html(run: str | os.PathLike[str], written: str) -> str:
     """
     logs = read_run(run)
     catalog = Catalog([Root(logs.folder, own_run=logs.name)])
-    answers = Answers(catalog, source="report", written=written)
+    answers = Answers(catalog, "report", written)
     if logs.name not in catalog.runs():
         raise UsageError(f"{run}: the run is gone")
     return web_page(f"{logs.name} · tbmem", dict(_run_answers(answers, logs.name)))
