@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -31,7 +31,6 @@ _MARKERS = (
     "no_leak(steps=20, max_growth='1 KiB', device=None): repeated, the test must not keep more than max_growth a time",
 )
 _METER = pytest.StashKey["MemoryMeter"]()
-_STEPS = 20
 _FEWEST_STEPS = 8
 _DEVICE = re.compile(r"cpu|mps|[a-z]\w*:\d+")
 
@@ -46,8 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Reject marks with invalid arguments before any test runs."""
     for item in items:
         try:
-            _limit_of(item)
-            _leak_limits_of(item)
+            _limits_of(item)
         except (TypeError, ValueError) as error:
             # the function that checks the arguments is named like the mark, which Python's message shows
             raise pytest.UsageError(f"{item.nodeid}: {str(error).lstrip('_')}") from error
@@ -66,14 +64,14 @@ def memory(request: pytest.FixtureRequest) -> Iterator[MemoryMeter]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Repeat a test marked no_leak, unless it uses the fixture ``memory``."""
-    limits = _leak_limits_of(pyfuncitem)
+    _, leak = _limits_of(pyfuncitem)
     meter = pyfuncitem.stash.get(_METER, None)
-    if limits is None or meter is None or pyfuncitem.funcargs.get("memory") is meter:
+    if leak is None or meter is None or pyfuncitem.funcargs.get("memory") is meter:
         return None
     if inspect.iscoroutinefunction(pyfuncitem.obj):
-        pytest.fail("no_leak: a coroutine cannot be repeated; use the fixture memory", pytrace=False)
+        _fail("no_leak: a coroutine cannot be repeated; use the fixture memory")
     names = pyfuncitem._fixtureinfo.argnames
-    for _ in range(limits[0]):
+    for _ in range(leak[0]):
         pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
         meter.step()
     return True
@@ -82,7 +80,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Measure a marked test, and fail it if a limit is exceeded."""
-    limit, leak = _limit_of(item), _leak_limits_of(item)
+    limit, leak = _limits_of(item)
     if limit is None and leak is None:
         return (yield)
     existing = item.stash.get(_METER, None)
@@ -101,8 +99,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 def _meter_for(item: pytest.Item) -> MemoryMeter:
     from tbmem.runtime.meter import MemoryMeter
 
-    marks = [item.get_closest_marker(name) for name in ("limit_memory", "no_leak")]
-    device = next((mark.kwargs["device"] for mark in marks if mark is not None and "device" in mark.kwargs), None)
+    marks = [mark for mark in _marks_of(item) if mark is not None]
+    device = next((mark.kwargs["device"] for mark in marks if "device" in mark.kwargs), None)
     try:
         return MemoryMeter(device)
     except ConfigError:
@@ -110,29 +108,34 @@ def _meter_for(item: pytest.Item) -> MemoryMeter:
 
 
 def _judge(meter: MemoryMeter, limit: int | None, leak: tuple[int, int] | None) -> None:
+    steps, device = meter.steps, meter.device
     if limit is not None and meter.peak > limit:
-        needed = format_bytes(meter.peak)
-        pytest.fail(f"limit_memory: needed {needed} on {meter.device}, at most {format_bytes(limit)}", pytrace=False)
+        _fail(f"limit_memory: needed {format_bytes(meter.peak)} on {device}, at most {format_bytes(limit)}")
     if leak is None:
         return
-    growth = meter.kept_per_step()
-    if growth is None and meter.steps == 0:
+    growth, most = meter.kept_per_step(), leak[1]
+    if growth is None and steps == 0:
         # a unittest.TestCase, or run by another plugin
-        pytest.fail("no_leak: pytest did not call this test itself, so it was not repeated", pytrace=False)
+        _fail("no_leak: pytest did not call this test itself, so it was not repeated")
     if growth is None:
-        words = f"{meter.steps}; call memory.step() at least eight times"
-        pytest.fail(f"no_leak: too few steps to tell: {words}", pytrace=False)
-    if growth > leak[1]:
-        pytest.fail(
-            f"no_leak: each of {meter.steps} steps keeps {format_bytes(growth)} on {meter.device},"
-            f" at most {format_bytes(leak[1])}",
-            pytrace=False,
-        )
+        _fail(f"no_leak: too few steps to tell: {steps}; call memory.step() at least eight times")
+    if growth > most:
+        _fail(f"no_leak: each of {steps} steps keeps {format_bytes(growth)} on {device}, at most {format_bytes(most)}")
 
 
-def _limit_of(item: pytest.Item) -> int | None:
-    mark = item.get_closest_marker("limit_memory")
-    return None if mark is None else _limit_memory(*mark.args, **mark.kwargs)
+def _fail(message: str) -> NoReturn:
+    pytest.fail(message, pytrace=False)
+
+
+def _marks_of(item: pytest.Item) -> list[pytest.Mark | None]:
+    return [item.get_closest_marker(name) for name in ("limit_memory", "no_leak")]
+
+
+def _limits_of(item: pytest.Item) -> tuple[int | None, tuple[int, int] | None]:
+    """Bytes of limit_memory; steps and bytes per step of no_leak."""
+    limit, leak = _marks_of(item)
+    size = None if limit is None else _limit_memory(*limit.args, **limit.kwargs)
+    return size, None if leak is None else _no_leak(*leak.args, **leak.kwargs)
 
 
 def _limit_memory(size: int | str, device: str | None = None) -> int:
@@ -140,13 +143,7 @@ def _limit_memory(size: int | str, device: str | None = None) -> int:
     return parse_bytes(size)
 
 
-def _leak_limits_of(item: pytest.Item) -> tuple[int, int] | None:
-    """Steps, and bytes per step."""
-    mark = item.get_closest_marker("no_leak")
-    return None if mark is None else _no_leak(*mark.args, **mark.kwargs)
-
-
-def _no_leak(steps: int = _STEPS, max_growth: int | str = "1 KiB", device: str | None = None) -> tuple[int, int]:
+def _no_leak(steps: int = 20, max_growth: int | str = "1 KiB", device: str | None = None) -> tuple[int, int]:
     _check_device(device)
     if not isinstance(steps, int):
         raise ValueError(f"no_leak(steps={steps!r}): steps is a whole number")

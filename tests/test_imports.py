@@ -48,7 +48,7 @@ ORDER: dict[str, tuple[str, ...]] = {
         *("process", "background_writer", "profiling", "evidence", "oom", "meter", "record", "monitor"),
         *("profiler", "callback", "launch"),
     ),
-    "offline": ("live_logs", "analyze", "exports", "queries", "reports"),
+    "offline": ("live_logs", "analyze", "queries", "reports"),
 }
 """Inside of a package: each part imports only those that stand before it."""
 

@@ -8,11 +8,12 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tbmem.cli.arguments import AsJson, Rules
+from tbmem.cli.arguments import AsJson, Name, Out, Rules, category_table
 from tbmem.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,39 +23,22 @@ if TYPE_CHECKING:
 
     from tbmem.analysis.recordings.result import Analysis
 
-Paths = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="PATH...", help="Memory snapshots, profiler traces, run folders, or patterns.", show_default=False
-    ),
-]
-WhatIf = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--what-if",
-        metavar="SETTINGS",
-        help="Only replay the allocator under other settings: expandable_segments:True; may be given several times.",
-    ),
-]
+_WHAT_IF = "Only replay the allocator with other settings: expandable_segments:True; may be given several times."
+_GPU = "With --what-if: GPU of the replay, such as a100-40gb; by default memory is unlimited."
 
 
 def command(
-    paths: Paths,
-    name: Annotated[str | None, typer.Option(help="Name of the report, by default from the path.")] = None,
-    out: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Where the report's folder is made; 'results' unless --json.")
-    ] = None,
+    paths: Annotated[list[str], typer.Argument(metavar="PATH", help="Snapshots, traces, run folders, or patterns.")],
+    name: Name = None,
+    out: Out = None,
     rules: Rules = None,
-    what_if: WhatIf = None,
-    gpu: Annotated[
-        str | None,
-        typer.Option(help="With --what-if: replay on this GPU, a100-40gb, ...; by default on one without end."),
-    ] = None,
+    what_if: Annotated[list[str] | None, typer.Option(metavar="SETTINGS", help=_WHAT_IF)] = None,
+    gpu: Annotated[str | None, typer.Option(help=_GPU)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what memory snapshots and profiler traces mean: peak, categories, fragmentation, leaks, advice.
+    """Analyze memory snapshots and profiler traces: peak, categories, fragmentation, leaks, advice.
 
-    Pictures, texts and a page for the browser go into a folder of their own.
+    Pictures, texts and a page for the browser are written into a folder.
     """
     if what_if:
         for option, value in (("--out", out), ("--name", name), ("--rules", rules)):
@@ -64,10 +48,7 @@ def command(
         return
     if gpu is not None:
         raise UsageError(f"--gpu {gpu}: belongs to --what-if SETTINGS, which replays the allocator on it")
-    if as_json and out is None:
-        analyses, folder = _analyze(paths, name, rules), None
-    else:
-        analyses, folder = _report(paths, name, rules, out)
+    analyses, folder = _analyze(paths, name, rules, out, is_written=not as_json or out is not None)
     from tbmem.analysis.runs.comparison import odd_one
     from tbmem.present.text.analysis_tables import analyses_view, analysis_screen, overview_screen
 
@@ -80,8 +61,7 @@ def command(
     if len(analyses) > 1:
         console.print(overview_screen(analyses, odd))
     console.print(analysis_screen(outlier or max(analyses, key=lambda analysis: analysis.main.peak.bytes)))
-    if folder is not None:
-        console.print(f"\nwrote {folder}{os.sep}: look at report.html", soft_wrap=True, markup=False)
+    console.print(f"\nwrote {folder}{os.sep}: look at report.html", soft_wrap=True, markup=False)
 
 
 def _what_if(paths: list[str], texts: list[str], gpu: str | None, as_json: bool) -> None:
@@ -100,30 +80,25 @@ def _what_if(paths: list[str], texts: list[str], gpu: str | None, as_json: bool)
         typer.echo("\n".join(what_if_lines(name, result)))
 
 
-def _report(
-    paths: list[str], name: str | None, rules: str | None, out: str | None
+def _analyze(
+    paths: list[str], name: str | None, rules: str | None, out: str | None, is_written: bool
 ) -> tuple[tuple[Analysis, ...], Path | None]:
-    from tbmem.offline.analyze import load_rules
-    from tbmem.offline.reports.folders import RESULTS, write_report
+    """The analyses, and the folder of their report if one is written."""
+    from tbmem.offline.analyze import analyze_all
     from tbmem.sources.runs.recording_files import find_recordings
 
-    table = load_rules(rules) if rules is not None else None
+    table = category_table(rules)
     with processes(len(find_recordings(paths))) as executor:
-        report = write_report(*paths, out=out or RESULTS, name=name, table=table, executor=executor, on_skip=skipped)
-    return report.analyses, report.folder
+        if is_written:
+            from tbmem.offline.reports.folders import RESULTS, write_report
 
-
-def _analyze(paths: list[str], name: str | None, rules: str | None) -> tuple[Analysis, ...]:
-    from dataclasses import replace
-
-    from tbmem.offline.analyze import analyze_all, load_rules
-    from tbmem.sources.runs.recording_files import find_recordings
-
-    table = load_rules(rules) if rules is not None else None
-    count = len(find_recordings(paths))
-    with processes(count) as executor:
+            out = out or RESULTS
+            report = write_report(*paths, out=out, name=name, table=table, executor=executor, on_skip=skipped)
+            return report.analyses, report.folder
         analyses = analyze_all(*paths, table=table, executor=executor, rows=False, on_skip=skipped)
-    return (replace(analyses[0], name=name),) if name is not None and len(analyses) == 1 else analyses
+    if name is not None and len(analyses) == 1:
+        analyses = (replace(analyses[0], name=name),)
+    return analyses, None
 
 
 def skipped(reason: str) -> None:

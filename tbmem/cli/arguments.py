@@ -1,21 +1,31 @@
-"""Arguments that several commands share."""
+"""Options that several commands share, and how they are read."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from tbmem.analysis.recordings.category_rules import CategoryTable
+
 ConfigFile = Annotated[
-    str | None,
-    typer.Option("--config", "-c", metavar="FILE", help="A YAML file; without it the defaults."),
+    str | None, typer.Option("--config", "-c", metavar="FILE", help="YAML configuration file; by default none.")
 ]
 Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Values that win over the file, such as profiling.active=5."),
+    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Values that override the file: profiling.active=5.")
 ]
+Logdir = Annotated[str | None, typer.Option(help="Folder for all runs; the same as run.logdir=.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
-Rules = Annotated[
-    str | None,
-    typer.Option("--rules", metavar="FILE", help="YAML with further words by which categories are inferred."),
+Name = Annotated[str | None, typer.Option(help="Name of the report; by default derived from the path.")]
+Out = Annotated[
+    str | None, typer.Option(metavar="DIR", help="Parent folder of the report; 'results' by default unless --json.")
 ]
+Rules = Annotated[str | None, typer.Option(metavar="FILE", help="YAML file with more rules for inferring categories.")]
+
+
+def category_table(rules: str | None) -> CategoryTable | None:
+    """The rules of the option ``--rules``."""
+    from tbmem.offline.analyze import load_rules
+
+    return load_rules(rules) if rules is not None else None

@@ -15,7 +15,7 @@ from tbmem.analysis.runs.checks import Limits, check_run, levels_of, peaks_of
 from tbmem.analysis.runs.run_status import run_status, status_notes
 from tbmem.cli.arguments import AsJson
 from tbmem.errors import FileFormatError, UsageError
-from tbmem.model.files import atomic_write
+from tbmem.model.files import write_file
 from tbmem.offline.live_logs import read_one_run
 from tbmem.present.text.check_report import gate_annotations, gate_junit, gate_lines, gate_view
 from tbmem.units import format_bytes, parse_bytes
@@ -24,35 +24,29 @@ _SCHEMA = 1
 
 
 def command(
-    path: Annotated[Path, typer.Argument(metavar="RUN|FILE", help="A run folder, or its monitor.jsonl.")],
-    max_peak: Annotated[str | None, typer.Option(metavar="SIZE", help="Largest peak, such as 10GiB.")] = None,
-    max_growth: Annotated[
-        str | None, typer.Option(metavar="SIZE/step", help="Fastest growth of the floor, such as 1MiB/step.")
-    ] = None,
-    no_leak: Annotated[bool, typer.Option("--no-leak", help="The verdict must not be a leak.")] = False,
-    baseline: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Peaks and levels at the end must be near those of this file.")
-    ] = None,
-    tolerance: Annotated[str, typer.Option(metavar="PERCENT", help="How far above the baseline they may be.")] = "5%",
+    path: Annotated[Path, typer.Argument(metavar="RUN|FILE", help="Run folder, or its monitor.jsonl.")],
+    max_peak: Annotated[str | None, typer.Option(metavar="SIZE", help="Maximum peak, such as 10GiB.")] = None,
+    max_growth: Annotated[str | None, typer.Option(metavar="SIZE/step", help="Maximum growth: 1MiB/step.")] = None,
+    no_leak: Annotated[bool, typer.Option("--no-leak", help="Fail if the verdict is a leak.")] = False,
+    baseline: Annotated[Path | None, typer.Option(metavar="FILE", help="File of peaks and levels to compare.")] = None,
+    tolerance: Annotated[str, typer.Option(metavar="PERCENT", help="Allowed increase over the baseline.")] = "5%",
     update_baseline: Annotated[
-        bool, typer.Option("--update-baseline", help="Write this run's figures to the baseline instead.")
+        bool, typer.Option("--update-baseline", help="Write the baseline from this run.")
     ] = False,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the results as JUnit XML.")] = None,
-    github: Annotated[
-        bool | None, typer.Option(help="Print annotations for GitHub Actions; by default where it runs.")
-    ] = None,
+    github: Annotated[bool | None, typer.Option(help="Print GitHub annotations; by default on GitHub Actions.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Hold a run against limits; exit 0 if all hold, 1 if one does not, 2 if the input is wrong."""
+    """Check a run against limits; exit code 0 if all hold, 1 if one does not, 2 if the input is wrong."""
     if update_baseline and baseline is None:
         raise UsageError("--update-baseline needs --baseline FILE, which it writes")
-    figures = _read_baseline(baseline) if baseline is not None and not update_baseline else None
+    figures = _read_baseline(baseline) if baseline is not None and not update_baseline else {}
     limits = Limits(
         max_peak=_size("--max-peak", max_peak),
         max_growth=_size("--max-growth", max_growth, ending="/step"),
         no_leak=no_leak,
-        baseline=figures["peaks"] if figures is not None else None,
-        baseline_levels=figures["levels"] if figures is not None else None,
+        baseline=figures.get("peaks"),
+        baseline_levels=figures.get("levels"),
         tolerance=_share("--tolerance", tolerance),
     )
     if limits == Limits(tolerance=limits.tolerance) and not update_baseline:
@@ -63,23 +57,20 @@ def command(
     if baseline is not None and update_baseline:
         peaks = peaks_of(run.states)
         data = {"schema": _SCHEMA, "peaks": peaks, "levels": levels_of(run.states)}
-        _write(baseline, json.dumps(data, indent=2).encode() + b"\n")
+        write_file(baseline, json.dumps(data, indent=2).encode() + b"\n")
         summary = ", ".join(f"{place} {format_bytes(peak)}" for place, peak in peaks.items())
         typer.echo(f"wrote {baseline}: {summary or 'no peak is known'}", err=as_json)
     if junit is not None:
-        _write(junit, gate_junit(run.files.name, results))
+        write_file(junit, gate_junit(run.files.name, results))
     if as_json:
         typer.echo(json.dumps(gate_view(run.files.name, results, notes, run_status(run.states, now)), indent=2))
     else:
         for line in gate_lines(results, notes):
             typer.echo(line)
-    for line in gate_annotations(results, notes) if _wants_annotations(github) else []:
-        typer.echo(line, err=as_json)
+    if github or (github is None and os.environ.get("GITHUB_ACTIONS") == "true"):
+        for line in gate_annotations(results, notes):
+            typer.echo(line, err=as_json)
     raise typer.Exit(0 if all(result.holds for result in results) else 1)
-
-
-def _wants_annotations(option: bool | None) -> bool:
-    return os.environ.get("GITHUB_ACTIONS") == "true" if option is None else option
 
 
 def _size(option: str, text: str | None, ending: str = "") -> int | None:
@@ -105,7 +96,7 @@ def _read_baseline(path: Path) -> Mapping[str, Mapping[str, int]]:
     try:
         data = json.loads(path.read_bytes())
         parts = {"peaks": data["peaks"], "levels": data.get("levels", {})}
-        known = {key: {str(place): int(size) for place, size in part.items()} for key, part in parts.items()}
+        figures = {key: {str(place): int(size) for place, size in part.items()} for key, part in parts.items()}
     except OSError as error:
         reason = error.strerror or str(error)
         raise UsageError(f"{path}: no baseline: {reason}; --update-baseline writes one") from error
@@ -113,12 +104,4 @@ def _read_baseline(path: Path) -> Mapping[str, Mapping[str, int]]:
         raise FileFormatError(f"{path}: not a baseline of tbmem") from error
     if data.get("schema") != _SCHEMA:
         raise FileFormatError(f"{path}: a baseline of another version; --update-baseline writes it anew")
-    return known
-
-
-def _write(path: Path, data: bytes) -> None:
-    try:
-        with atomic_write(path) as partial:
-            partial.write_bytes(data)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from error
+    return figures

@@ -9,31 +9,27 @@ from typing import Annotated
 import typer
 
 from tbmem.cli.analyze import terminal
-from tbmem.cli.arguments import AsJson, Rules
+from tbmem.cli.arguments import AsJson, Rules, category_table
 from tbmem.errors import UsageError
 
 _PERCENT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%?\s*")
 
 
 def command(
-    before: Annotated[str, typer.Argument(metavar="A", help="A snapshot, trace or run folder.", show_default=False)],
-    after: Annotated[str, typer.Argument(metavar="B", help="Another one.", show_default=False)],
-    fail_if_grown: Annotated[
-        str | None, typer.Option(metavar="PERCENT", help="Exit with 1 if any total grew by more, such as 5%.")
-    ] = None,
-    html: Annotated[
-        str | None, typer.Option("--html", metavar="FILE", help="Also write a page for the browser, as this one file.")
-    ] = None,
+    before: Annotated[str, typer.Argument(metavar="A", help="Snapshot, trace or run folder.")],
+    after: Annotated[str, typer.Argument(metavar="B", help="The one to compare with A.")],
+    fail_if_grown: Annotated[str | None, typer.Option(metavar="PERCENT", help="Fail if a total grew by more.")] = None,
+    html: Annotated[str | None, typer.Option(metavar="FILE", help="Also write a page, to this one file.")] = None,
     rules: Rules = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what grew from A to B, by category, module and line."""
+    """Compare two runs or recordings: growth by category, module and line."""
     limit = None if fail_if_grown is None else _limit(fail_if_grown)
-    from tbmem.offline.analyze import load_rules, read_pair
+    from tbmem.offline.analyze import read_pair
     from tbmem.present.lines import device_label
     from tbmem.present.text.analysis_tables import comparison_screen
 
-    pair = read_pair(before, after, table=load_rules(rules) if rules is not None else None)
+    pair = read_pair(before, after, table=category_table(rules))
     comparison = pair.compared()
     excess = [] if limit is None else [figure for figure in comparison.grown if figure.change.growth > limit]
     if html is not None:
@@ -49,9 +45,8 @@ def command(
         if html is not None:
             console.print(f"wrote {html}: open it in a browser, it needs no network", soft_wrap=True, markup=False)
         for figure in excess:
-            line = (
-                f"{figure.words} of {device_label(figure.device)} grew by more than {limit:g} %: {figure.change.text}"
-            )
+            label = f"{figure.words} of {device_label(figure.device)}"
+            line = f"{label} grew by more than {limit:g} %: {figure.change.text}"
             console.print(line, style="bold red", soft_wrap=True, markup=False)
     if excess:
         raise typer.Exit(1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import typer
 import yaml
@@ -15,15 +14,13 @@ _COLUMN = 37
 
 
 def command(config: ConfigFile = None, overrides: Overrides = None, as_json: AsJson = False) -> None:
-    """Print the merged configuration and where each value came from, as YAML that can be used as a file."""
+    """Print the merged configuration with the origin of each value, as a valid YAML configuration file."""
     loaded = load_with_origins(config, overrides or ())
-    typer.echo(json.dumps(_view(loaded), indent=2) if as_json else "\n".join(_yaml_lines(loaded)))
-
-
-def _view(loaded: LoadedConfig) -> dict[str, Any]:
-    return {
-        key: {"value": value, "origin": loaded.origins.get(key, "default")} for key, value in loaded.values().items()
-    }
+    if as_json:
+        view = {key: {"value": value, "origin": loaded.origins[key]} for key, value in loaded.values().items()}
+        typer.echo(json.dumps(view, indent=2))
+    else:
+        typer.echo("\n".join(_yaml_lines(loaded)))
 
 
 def _yaml_lines(loaded: LoadedConfig) -> list[str]:
@@ -34,12 +31,7 @@ def _yaml_lines(loaded: LoadedConfig) -> list[str]:
         if parent != section:
             section = parent
             lines.append(f"{parent}:")
-        text = f"{'  ' if parent else ''}{name}: {_scalar(value)}"
-        lines.append(f"{text:<{_COLUMN}} # {loaded.origins.get(key, 'default')}")
+        text = yaml.safe_dump(value, default_flow_style=True, width=1_000_000, allow_unicode=True)
+        line = f"{'  ' if parent else ''}{name}: " + text.removesuffix("...\n").strip()
+        lines.append(f"{line:<{_COLUMN}} # {loaded.origins[key]}")
     return lines
-
-
-def _scalar(value: Any) -> str:
-    """A value as YAML on one line."""
-    text = yaml.safe_dump(value, default_flow_style=True, width=1_000_000, allow_unicode=True)
-    return text.removesuffix("...\n").strip()

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tbmem.cli.arguments import AsJson, ConfigFile, Overrides
+from tbmem.cli.arguments import AsJson, ConfigFile, Logdir, Overrides
+from tbmem.cli.launch import with_logdir
 from tbmem.config import load_config
 from tbmem.demo import Fault
 from tbmem.errors import UsageError
@@ -22,17 +23,14 @@ if TYPE_CHECKING:
 def command(
     config: ConfigFile = None,
     overrides: Overrides = None,
-    logdir: Annotated[str | None, typer.Option(help="Folder for all runs; the same as run.logdir=.")] = None,
-    inject: Annotated[Fault | None, typer.Option(help="Put a fault in, to see its warning.")] = None,
+    logdir: Logdir = None,
+    inject: Annotated[Fault | None, typer.Option(help="Inject a fault to see its warning.")] = None,
     steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 60,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, ...; by default the accelerator.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train a small language model for a minute and see what tbmem shows."""
-    layers = list(overrides or ())
-    if logdir is not None:
-        layers.append(f"run.logdir={json.dumps(logdir)}")
-    settings = load_config(config, layers)
+    """Train a small language model for a minute under the callback."""
+    settings = load_config(config, with_logdir(overrides, logdir))
     summary = _train(settings, steps, inject, _device(device))
     if as_json:
         from tbmem.present.text.run_end import summary_view
@@ -51,27 +49,16 @@ def _train(settings: Config, steps: int, inject: Fault | None, device: torch.dev
     torch.set_num_threads(1)
 
     console = Console(stderr=True)
-    columns = (
-        TextColumn("training"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]:.3f}"),
-        TimeElapsedColumn(),
-    )
+    loss = TextColumn("loss {task.fields[loss]:.3f}")
+    columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), loss, TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("training", total=steps, loss=float("nan"))
 
         def show(number: int, loss: float) -> None:
             progress.update(task, completed=number, loss=loss)
 
-        return run_demo(
-            settings,
-            steps=steps,
-            fault=inject,
-            device=device,
-            console=console if console.is_terminal else None,  # lines share the terminal with the progress bar
-            on_step=show,
-        )
+        shared = console if console.is_terminal else None  # lines share the terminal with the progress bar
+        return run_demo(settings, steps=steps, fault=inject, device=device, console=shared, on_step=show)
 
 
 def _device(name: str | None) -> torch.device | None:

@@ -1,28 +1,40 @@
-"""Entry point of ``tbmem`` and ``python -m tbmem``."""
+"""Entry point of ``tbmem`` and ``python -m tbmem``: runs a command or a program, and turns errors into exit codes."""
 
 from __future__ import annotations
 
 import sys
+from typing import NoReturn
 
 from tbmem.cli.launch import Runnable, plain_spec
 from tbmem.errors import TbmemError
 
 
 def main() -> None:
-    """Start a program directly for a plain command line of ``tbmem run``; else pass it to the command parser."""
-    spec = plain_spec(sys.argv[2:]) if sys.argv[1:2] == ["run"] else None
-    if spec is None:
-        from tbmem.cli.main import main as commands
-
-        commands()
-        return
+    """Run a command, or the program of ``tbmem run``; wrong input is exit code 2 and an interrupt 130."""
     try:
-        program: Runnable = spec.prepare()
-    except TbmemError as error:
-        print(f"tbmem: {error}", file=sys.stderr)
-        sys.exit(2)
+        program = _program(sys.argv[1:])
     except KeyboardInterrupt:
-        print("tbmem: interrupted", file=sys.stderr)
-        sys.exit(130)
+        _end("interrupted", 130)
+    except TbmemError as error:
+        _end(str(error), 2)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        _end(f"{error.filename}: {error.strerror}", 2)
     # outside of the try its exceptions, exit code and Ctrl-C are handled as if it ran alone
     program.run()
+
+
+def _program(words: list[str]) -> Runnable:
+    """The program of a plain command line of ``tbmem run``; any other command line is passed to the parser."""
+    spec = plain_spec(words[1:]) if words[:1] == ["run"] else None
+    if spec is not None:
+        return spec.prepare()
+    from tbmem.cli.main import run_command
+
+    return run_command(words or ["--help"])
+
+
+def _end(message: str, code: int) -> NoReturn:
+    print(f"tbmem: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(code)

@@ -22,12 +22,12 @@ ModelArgument = Annotated[
         help="gpt2, medium, xl, 2.7b, llama-7b, ...; package.module:factory or file.py:factory; or a config.json.",
     ),
 ]
-Model = Annotated[str | None, typer.Option("--model", "-m", help="The same, as an option.")]
+Model = Annotated[str | None, typer.Option("--model", "-m", help="The model, as an option.")]
 Gpu = Annotated[str, typer.Option(help="h100-80gb, a100-40gb, t4, ...")]
-AllocConf = Annotated[str, typer.Option(help="As in PYTORCH_ALLOC_CONF.")]
+AllocConf = Annotated[str, typer.Option(help="Allocator settings, as in PYTORCH_ALLOC_CONF.")]
 Alternatives = Annotated[
     bool | None,
-    typer.Option(help="Also estimate what would make it fit; by default where it does not.", show_default=False),
+    typer.Option(help="Also estimate variants that would fit; by default only if it does not fit.", show_default=False),
 ]
 Out = Annotated[
     str | None,
@@ -48,7 +48,7 @@ def command(
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
-    """Tell whether a training will fit, and what its memory goes to, before there is a GPU."""
+    """Estimate the memory of a training run before it starts, without a GPU."""
     from tbmem.analysis.estimates.fit import Fit
     from tbmem.estimator.estimate import estimate_job, write_estimate
     from tbmem.present.text.estimate import estimate_lines, estimate_view

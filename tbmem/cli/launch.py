@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tbmem.errors import UsageError
 from tbmem.sources.gc_pause import gc_paused
 
-USAGE = "tbmem run [-c FILE] [KEY=VALUE]... -- script.py [ARGS]..."
+_USAGE = "tbmem run [-c FILE] [KEY=VALUE]... -- script.py [ARGS]..."
 _OVERRIDE = re.compile(r"\w+(\.\w+)*=")
 _STEP_ON = re.compile(r"[1-9]\d*|[A-Za-z_]\w*")
 _OPTIONS = {"-c": "config", "--config": "config", "--logdir": "logdir", "--step-on": "step_on"}
@@ -24,22 +23,13 @@ class Runnable(Protocol):
         """Run it."""
 
 
-class Launch(BaseException):
-    """Carries a program out of the command parser, which would catch the program's exceptions."""
+class LaunchSpec(NamedTuple):
+    """A program to run, and how it is monitored."""
 
-    def __init__(self, program: Runnable) -> None:
-        super().__init__()
-        self.program = program
-
-
-@dataclass(kw_only=True)
-class LaunchSpec:
-    """A program to run, and how it is watched."""
-
-    words: Sequence[str] = ()
+    words: Sequence[str]
     """The script, or ``-m`` and a module, with its arguments."""
+    overrides: Sequence[str] = ()
     config: str | None = None
-    overrides: list[str] = field(default_factory=list)
     logdir: str | None = None
     step_on: str = "first"
 
@@ -50,23 +40,24 @@ class LaunchSpec:
             TbmemError: There is no such program, or the configuration is wrong.
         """
         if not self.words:
-            raise UsageError(f"no script to run: {USAGE}")
+            raise UsageError(f"no script to run: {_USAGE}")
         if not _STEP_ON.fullmatch(self.step_on):
             raise UsageError(f"--step-on {self.step_on!r}: write first, each, 2 (the second) or a class's name")
         with gc_paused():  # collections while torch is imported take half of the start-up time
-            return self._prepare()
+            from tbmem.config import load_with_origins
+            from tbmem.runtime.launch.script import Program
 
-    def _prepare(self) -> Runnable:
-        from tbmem.config import load_with_origins
-        from tbmem.runtime.launch.script import Program
+            settings = load_with_origins(self.config, with_logdir(self.overrides, self.logdir))
+            program = Program.find(self.words)  # before torch is loaded: a typo is reported at once
 
-        logdir = [] if self.logdir is None else [f"run.logdir={json.dumps(self.logdir)}"]
-        settings = load_with_origins(self.config, [*self.overrides, *logdir])
-        program = Program.find(self.words)  # before torch is loaded: a typo is reported at once
+            from tbmem.runtime.launch.program import MonitoredProgram
 
-        from tbmem.runtime.launch.program import MonitoredProgram
+            return MonitoredProgram(program, settings, self.step_on)
 
-        return MonitoredProgram(program, settings, self.step_on)
+
+def with_logdir(overrides: Sequence[str] | None, logdir: str | None) -> list[str]:
+    """Overrides of the configuration with the option ``--logdir``."""
+    return [*(overrides or ()), *([] if logdir is None else [f"run.logdir={json.dumps(logdir)}"])]
 
 
 def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -84,15 +75,15 @@ def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def plain_spec(words: Sequence[str]) -> LaunchSpec | None:
     """The specification of a plain command line; ``None`` for one that needs the parser (``--help``, a typo)."""
-    options, program = split(words)
-    spec = LaunchSpec(words=program)
-    rest = iter(options)
+    arguments, program = split(words)
+    overrides: list[str] = []
+    options: dict[str, str] = {}
+    rest = iter(arguments)
     for word in rest:
-        value = word if _OVERRIDE.match(word) else next(rest, None) if word in _OPTIONS else None
-        if value is None:
+        if _OVERRIDE.match(word):
+            overrides.append(word)
+        elif word not in _OPTIONS or (value := next(rest, None)) is None:
             return None
-        if value is word:
-            spec.overrides.append(word)
         else:
-            setattr(spec, _OPTIONS[word], value)
-    return spec
+            options[_OPTIONS[word]] = value
+    return LaunchSpec(program, overrides, **options)

@@ -1,31 +1,30 @@
-"""Runs a command, with exit code 0 for success, 1 for a failed check, 2 for wrong input and 130 if interrupted."""
+"""Parser of the command line: the commands by name, each imported only when it is called."""
 
 from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from tbmem.cli.launch import Launch, Runnable
-from tbmem.errors import TbmemError
-from tbmem.sources.gc_pause import gc_paused
+from tbmem.cli.launch import Runnable
+from tbmem.errors import UsageError
 
 _INTERRUPTED = 130
 
 _COMMANDS = {
-    "demo": "Train a small language model for a minute and see what tbmem shows.",
-    "watch": "Watch the memory of running or finished runs; ends with the run, or with Ctrl-C.",
-    "estimate": "Tell whether a training will fit, and what its memory goes to, before there is a GPU.",
-    "sweep": "Run a model at several sizes, measure its memory, and put beside it what `tbmem estimate` predicts.",
-    "analyze": "Say what memory snapshots and profiler traces mean: peak, categories, fragmentation, leaks, advice.",
-    "compare": "Say what grew from A to B, by category, module and line.",
-    "report": "Say what happened in a run: memory over the steps, findings, windows and what they recorded.",
-    "export": "Turn a recording into a file for another tool, and print the file's name.",
-    "check": "Hold a run against limits; exit 0 if all hold, 1 if one does not, 2 if the input is wrong.",
-    "config": "Print the merged configuration and where each value came from, as YAML that can be used as a file.",
+    "demo": "Train a small language model for a minute under the callback.",
+    "watch": "Show the memory of running or finished runs, until the run ends or Ctrl-C is pressed.",
+    "estimate": "Estimate the memory of a training run before it starts, without a GPU.",
+    "sweep": "Measure a model's memory at several sizes and compare it with what `tbmem estimate` predicts.",
+    "analyze": "Analyze memory snapshots and profiler traces: peak, categories, fragmentation, leaks, advice.",
+    "compare": "Compare two runs or recordings: growth by category, module and line.",
+    "report": "Write the report of a run: memory over the steps, findings, windows and their recordings.",
+    "export": "Convert a recording to the format of another tool, and print the file's name.",
+    "check": "Check a run against limits; exit code 0 if all hold, 1 if one does not, 2 if the input is wrong.",
+    "config": "Print the merged configuration with the origin of each value, as a valid YAML configuration file.",
     "run": "Run an unmodified script (or -m MODULE) under the callback: `tbmem run -- script.py ARGS`.",
 }
 """First lines of the commands' docstrings: the list of commands loads none of them."""
@@ -36,27 +35,23 @@ class _Commands(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = {name: TyperCommand(name, help=summary) for name, summary in _COMMANDS.items()}
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the list of commands; garbage collections while rich is imported take a tenth of the time."""
-        with gc_paused():
-            super().format_help(ctx, formatter)
+        self.commands = {name: TyperCommand(name, short_help=summary) for name, summary in _COMMANDS.items()}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Import the command that is called."""
         name, _, rest = super().resolve_command(ctx, args)
         module = import_module(f"tbmem.cli.{name}")
-        command = typer.Typer(add_completion=False)
+        command = typer.Typer(add_completion=False, rich_markup_mode=None)
         command.command(name, cls=getattr(module, "RunCommand", None))(module.command)
         return name, typer.main.get_command(command), rest
 
 
 app = typer.Typer(
     cls=_Commands,
-    help="Memory that explains itself: watch, profile and judge the memory of PyTorch training.",
+    help="Monitor, profile and analyze the memory of PyTorch training runs.",
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # help texts without rich, whose import takes longer than all else
 )
 
 
@@ -68,50 +63,36 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+_Version = Annotated[
+    bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+]
+
+
 @app.callback()
-def _options(
-    version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
-    ),
-) -> None:
+def _options(version: _Version = False) -> None:
     del version
 
 
-def main() -> None:
-    """Run a command, or the program that `tbmem run` was given."""
-    hook = sys.excepthook
-    program = _command()
-    sys.excepthook = hook
-    program.run()
+def run_command(words: list[str]) -> Runnable:
+    """Run a command to the end of the process, or return the program of ``tbmem run``.
 
-
-def _command() -> Runnable:
-    """Run a command, and turn an error into a line and an exit code."""
+    Raises:
+        UsageError: There is no such command or option, or a value does not fit.
+        KeyboardInterrupt: It was interrupted.
+    """
+    hook = sys.excepthook  # typer replaces it
     try:
-        # newer typers return an exit code, older ones raise
-        code = app(args=sys.argv[1:] or ["--help"], standalone_mode=False)
-    except Launch as launch:
-        # run outside of the try, so that its exceptions, exit code and Ctrl-C are handled as if it ran alone
-        return launch.program
-    except (KeyboardInterrupt, typer.Abort):
-        code = _INTERRUPTED
-    except TbmemError as error:
-        _end(str(error), 2)
-    except OSError as error:
-        if error.filename is None:
-            raise
-        _end(f"{error.filename}: {error.strerror}", 2)
+        result: Runnable | int | None = app(args=words, standalone_mode=False)
+    except typer.Abort:
+        result = _INTERRUPTED
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
-        # typer's own: an unknown option or command, a value that does not fit
-        _end(f"{error.format_message().rstrip('.')}; see tbmem --help", 2)
-    if code == _INTERRUPTED:
-        _end("interrupted", code)
-    sys.exit(code)
-
-
-def _end(message: str, code: int) -> NoReturn:
-    line = " ".join(message.split())
-    print(f"tbmem: {line}", file=sys.stderr)
-    sys.exit(code)
+        raise UsageError(f"{error.format_message().rstrip('.')}; see tbmem --help") from error
+    finally:
+        sys.excepthook = hook
+    if result == _INTERRUPTED:
+        raise KeyboardInterrupt
+    if result is None or isinstance(result, int):
+        sys.exit(result)
+    return result

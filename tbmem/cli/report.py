@@ -9,35 +9,33 @@ from typing import Annotated
 import typer
 
 from tbmem.cli.analyze import processes, skipped, terminal
-from tbmem.cli.arguments import AsJson, Rules
+from tbmem.cli.arguments import AsJson, Name, Out, Rules, category_table
 
 
 def command(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder.", show_default=False)],
-    name: Annotated[str | None, typer.Option(help="Name of the report, by default the run's.")] = None,
-    out: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Where the report's folder is made; 'results' unless --json.")
-    ] = None,
-    html: Annotated[
-        str | None, typer.Option("--html", metavar="FILE", help="Write the page alone, as this one file.")
-    ] = None,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Run folder.")],
+    name: Name = None,
+    out: Out = None,
+    html: Annotated[str | None, typer.Option(metavar="FILE", help="Write only the page, to this one file.")] = None,
     rules: Rules = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what happened in a run: memory over the steps, findings, windows and what they recorded."""
-    from tbmem.offline.analyze import load_rules
+    """Write the report of a run: memory over the steps, findings, windows and their recordings."""
     from tbmem.offline.reports.folders import RESULTS, read_run_report, recordings_of, write_run_report
+    from tbmem.offline.reports.pages import write_html
     from tbmem.present.text.readme import run_lines
 
     if html is not None:
-        _write_page(run, html, as_json)
+        path = write_html(run, html)
+        figures = {"html": str(path), "bytes": path.stat().st_size}
+        typer.echo(json.dumps(figures) if as_json else f"wrote {path}: open it in a browser, it needs no network")
         return
+    report = read_run_report(run)
     if as_json and out is None:
-        typer.echo(json.dumps(read_run_report(run).to_dict(), indent=2))
+        typer.echo(json.dumps(report.to_dict(), indent=2))
         return
-    folder = read_run_report(run).path
-    table = load_rules(rules) if rules is not None else None
-    with processes(len(recordings_of(folder))) as executor:
+    table = category_table(rules)
+    with processes(len(recordings_of(report.path))) as executor:
         written = write_run_report(run, out=out or RESULTS, name=name, table=table, executor=executor, on_skip=skipped)
     if as_json:
         typer.echo(json.dumps(written.report.to_dict(), indent=2))
@@ -46,13 +44,3 @@ def command(
     for line in run_lines(written.report, written.recorded):
         console.print(line, soft_wrap=True, markup=False)
     console.print(f"wrote {written.folder}{os.sep}: look at report.html", soft_wrap=True, markup=False)
-
-
-def _write_page(run: str, html: str, as_json: bool) -> None:
-    from tbmem.offline.reports.pages import write_html
-
-    path = write_html(run, html)
-    if as_json:
-        typer.echo(json.dumps({"html": str(path), "bytes": path.stat().st_size}))
-    else:
-        print(f"wrote {path}: open it in a browser, it needs no network")

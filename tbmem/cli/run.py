@@ -7,8 +7,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from tbmem.cli.arguments import ConfigFile, Overrides
-from tbmem.cli.launch import Launch, LaunchSpec, split
+from tbmem.cli.arguments import ConfigFile, Logdir, Overrides
+from tbmem.cli.launch import LaunchSpec, Runnable, split
+
+_STEP_ON = "Optimizer whose steps are counted: first, 2 (the second), a class's name, or each."
 
 
 class RunCommand(TyperCommand):
@@ -24,16 +26,8 @@ def command(
     context: typer.Context,
     config: ConfigFile = None,
     overrides: Overrides = None,
-    logdir: Annotated[str | None, typer.Option(help="Folder for all runs; the same as run.logdir=.")] = None,
-    step_on: Annotated[
-        str,
-        typer.Option(
-            metavar="OPTIMIZER", help="Whose steps are the training's: first, 2 (the second), a class's name, or each."
-        ),
-    ] = "first",
-) -> None:
+    logdir: Logdir = None,
+    step_on: Annotated[str, typer.Option(metavar="OPTIMIZER", help=_STEP_ON)] = "first",
+) -> Runnable:
     """Run an unmodified script (or -m MODULE) under the callback: `tbmem run -- script.py ARGS`."""
-    order = LaunchSpec(
-        words=context.obj, config=config, overrides=list(overrides or ()), logdir=logdir, step_on=step_on
-    )
-    raise Launch(order.prepare())
+    return LaunchSpec(context.obj, overrides or (), config, logdir, step_on).prepare()

@@ -25,13 +25,13 @@ Size = Annotated[str | None, typer.Option(help="small, medium, large, xl, 2.7B, 
 
 def command(
     model_size: Size = None,
-    context_length: Annotated[str, typer.Option(help="Tokens of a sample; lists: 128,256.")] = "512",
-    batch_size: Annotated[str, typer.Option(help="Samples of a step; lists.")] = "4",
+    context_length: Annotated[str, typer.Option(help="Tokens per sample; lists: 128,256.")] = "512",
+    batch_size: Annotated[str, typer.Option(help="Samples per step; lists.")] = "4",
     warmup_steps: Annotated[
-        int | None, typer.Option(help="Steps before it is measured.", show_default="5, on the CPU 1", min=1)
+        int | None, typer.Option(help="Steps before the measurement.", show_default="5, on the CPU 1", min=1)
     ] = None,
     measure_steps: Annotated[
-        int | None, typer.Option(help="Steps that are measured.", show_default="10, on the CPU 1", min=1)
+        int | None, typer.Option(help="Measured steps.", show_default="10, on the CPU 1", min=1)
     ] = None,
     profile_type: Annotated[str, typer.Option(help="forward (without gradients) or training; lists.")] = "forward",
     use_mixed_precision: Annotated[
@@ -39,17 +39,17 @@ def command(
     ] = False,
     dtype: Annotated[
         str | None,
-        typer.Option(help="autocast's: bf16 or fp16; lists, with fp32 to compare: fp32,bf16.", show_default="bf16"),
+        typer.Option(help="autocast type: bf16 or fp16; lists, with fp32 to compare: fp32,bf16.", show_default="bf16"),
     ] = None,
     output: Annotated[
-        str, typer.Option(metavar="PATH", help="Folder of tables and recordings; of one run also the file itself.")
+        str, typer.Option(metavar="PATH", help="Folder for tables and recordings; of one run also the file itself.")
     ] = FOLDER,
-    device: Annotated[str | None, typer.Option(help="cuda, cuda:1, cpu; by default cuda where there is one.")] = None,
+    device: Annotated[str | None, typer.Option(help="cuda, cuda:1, cpu; by default cuda if available.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a model at several sizes, measure its memory, and put beside it what `tbmem estimate` predicts.
+    """Measure a model's memory at several sizes and compare it with what `tbmem estimate` predicts.
 
-    Exit code 1: a run failed by an error, which its cell tells. Memory that ran out is a result, and none.
+    Exit code 1: a run failed with an error, shown in its cell. Running out of memory is a result, not an error.
     """
     target, notes = _device(device)
     if model_size is None:

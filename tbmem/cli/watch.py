@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import time
@@ -25,16 +26,14 @@ _SEARCH_SECONDS = 5.0
 
 
 def command(
-    path: Annotated[Path, typer.Argument(metavar="RUN|LOGDIR", help="A run folder, or the folder of all runs.")],
-    once: Annotated[bool, typer.Option("--once", help="Print where the runs stand, and exit.")] = False,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Every run of the folder, not only those that run.")
-    ] = False,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    path: Annotated[Path, typer.Argument(metavar="RUN|LOGDIR", help="Run folder, or the folder of all runs.")],
+    once: Annotated[bool, typer.Option("--once", help="Print the current state and exit.")] = False,
+    show_all: Annotated[bool, typer.Option("--all", help="Show all runs of the folder, not only active ones.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two updates.")] = 1.0,
     as_json: AsJson = False,
 ) -> None:
-    """Watch the memory of running or finished runs; ends with the run, or with Ctrl-C."""
-    watched = _Watched(path, everything)
+    """Show the memory of running or finished runs, until the run ends or Ctrl-C is pressed."""
+    watched = _Watched(path, show_all)
     watched.update()
     console = Console()
     if as_json:
@@ -43,54 +42,43 @@ def command(
         for line in watched.lines(console.width if console.is_terminal else 80):
             typer.echo(line.plain)
     else:
-        _show(watched, console, interval)
-
-
-def _show(watched: _Watched, console: Console, interval: float) -> None:
-    try:
-        with Live(console=console, auto_refresh=False) as live:
+        # an interrupt is the usual way to leave
+        with contextlib.suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False) as live:
             while True:
                 live.update(Group(*watched.lines(console.width)), refresh=True)
                 if watched.is_over:
-                    return
+                    break
                 time.sleep(interval)
                 watched.update()
-    except KeyboardInterrupt:
-        return  # the usual way to leave
 
 
 class _Watched:
     """The runs on the screen."""
 
-    def __init__(self, path: Path, everything: bool) -> None:
-        self._path = path
-        self._everything = everything
-        self._runs: dict[Path, FollowedRun] = {}
+    def __init__(self, path: Path, show_all: bool) -> None:
+        self._path, self._show_all = path, show_all
+        self._followed: dict[Path, FollowedRun] = {}
         self._found: list[RunFiles] = []
         self._found_at = -math.inf
         self._shown: list[FollowedRun] = []
-        self._is_single = False
-
-    @property
-    def is_over(self) -> bool:
+        self.is_over = False
         """Whether a single run was requested, and it has ended."""
-        return self._is_single and all(run.has_ended for run in self._shown)
 
     def update(self) -> None:
         """Search for new runs, and read what was written since the last call."""
         if time.monotonic() - self._found_at > _SEARCH_SECONDS:
             self._found, self._found_at = find_runs(self._path), time.monotonic()
         runs = self._found
-        self._is_single = len(runs) == 1 and runs[0].path.resolve() == self._path.expanduser().resolve()
         live = [run for run in runs if time.time() - run.changed < _LIVE_SECONDS]
-        chosen = runs if self._everything else live or runs[-1:]
         self._shown = []
-        for files in chosen:
-            run = self._runs.get(files.path)
+        for files in runs if self._show_all else live or runs[-1:]:
+            run = self._followed.get(files.path)
             if run is None or run.files.logs != files.logs:
-                run = self._runs[files.path] = FollowedRun(files)
+                run = self._followed[files.path] = FollowedRun(files)
             run.read()
             self._shown.append(run)
+        is_single = len(runs) == 1 and runs[0].path.resolve() == self._path.expanduser().resolve()
+        self.is_over = is_single and all(state.has_ended for run in self._shown for state in run.states)
 
     def views(self) -> list[dict[str, object]]:
         """The runs as plain JSON values."""
@@ -99,7 +87,4 @@ class _Watched:
 
     def lines(self, width: int) -> list[Text]:
         """The runs as lines of a terminal, separated by empty lines."""
-        lines: list[Text] = []
-        for view in self.views():
-            lines += [*([Text("")] if lines else []), *run_lines(view, width=width)]
-        return lines
+        return [line for view in self.views() for line in (Text(""), *run_lines(view, width=width))][1:]

@@ -18,18 +18,13 @@ class AccelerateMemory:
     """``with AccelerateMemory(accelerator) as memory:`` around a loop, ``memory.step()`` after each batch.
 
     Batches whose gradients are accumulated belong to one step: ``step()`` counts where ``accelerator.sync_gradients``
-    is set. Prepared models and optimizers are found automatically.
+    is set. Prepared models and optimizers are found automatically. The configuration is given as to
+    ``tbmem.MemoryCallback``.
 
     Args:
         accelerator: The loop's Accelerator. Files go to its ``logging_dir`` (or ``runs``) unless the
             configuration names ``run.logdir``; findings go to its trackers.
-        config: A YAML file, a mapping of sections, a Config, or ``None`` for the defaults.
-        overrides: A dotlist, ``["profiling.active=5"]``.
         resumed_after_step: Steps taken before the checkpoint that is resumed.
-        **sections: Values by section, ``profiling={"active": 5}``.
-
-    Raises:
-        ConfigError: The configuration is wrong.
     """
 
     def __init__(
@@ -56,14 +51,13 @@ class AccelerateMemory:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        self.session.report(self.session.end(error), self._log)
+        self.session.end(self._log, error=error)
 
     def step(self) -> None:
         """Record the end of a batch."""
-        if not self._accelerator.sync_gradients:
-            return
-        self._step += 1
-        self.session.report(self.session.step(), self._log)
+        if self._accelerator.sync_gradients:
+            self._step += 1
+            self.session.step(self._log)
 
     def _log(self, finding: Finding) -> None:
         # tracker by tracker: Accelerator.log() may wait for the other ranks, which have found nothing

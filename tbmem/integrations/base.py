@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -26,34 +26,25 @@ from tbmem.runtime.callback import MemoryCallback
 from tbmem.runtime.process.guard import Guard
 
 Adapter = TypeVar("Adapter", bound="ContextManagerMixin")
+FindingLogger = Callable[[Finding], object]
 
 
 class TrainingSession:
     """The MemoryCallback of the current training run, if any.
 
-    A copy, as of a callback that is sent to another process, has the settings but no run.
+    A copy, as of a callback that is sent to another process, has the settings but no run. The configuration is given as
+    to ``MemoryCallback``, and errors in it are raised here, before the training begins.
 
     Args:
-        config: A YAML file, a mapping of sections, a Config, or ``None`` for the defaults.
-        overrides: A dotlist, ``["profiling.active=5"]``.
-        sections: Values by section.
         hears_errors: Whether the framework notifies its callbacks of errors. If not, a failed run is closed when
             another one begins in this process.
-
-    Raises:
-        ConfigError: The configuration is wrong; raised here, before the training begins.
     """
 
     _open: ClassVar[WeakSet[TrainingSession]] = WeakSet()
     """Sessions with a run that has not ended, or has failed without notice."""
 
     def __init__(
-        self,
-        config: ConfigSource,
-        overrides: Iterable[str],
-        sections: dict[str, Any],
-        *,
-        hears_errors: bool = True,
+        self, config: ConfigSource, overrides: Iterable[str], sections: dict[str, Any], *, hears_errors: bool = True
     ) -> None:
         loaded = load_with_origins(config, overrides, **sections)
         self._config: Config = loaded.config
@@ -62,22 +53,14 @@ class TrainingSession:
         self._guard = Guard()
         self._reported = 0
         self._training: object = None
-        self._events_per_batch = (
-            1  # how often each event arrives: as often as the framework has the callback in its list
-        )
-        self._events_seen = 0
+        # how often each event arrives: as often as the framework has the callback in its list
+        self._events_per_batch, self._events_seen = 1, 0
         self.memory: MemoryCallback | None = None
         """The callback of the current or last run."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            **self.__dict__,
-            "memory": None,
-            "_reported": 0,
-            "_training": None,
-            "_events_per_batch": 1,
-            "_events_seen": 0,
-        }
+        no_run = {"memory": None, "_reported": 0, "_training": None, "_events_per_batch": 1, "_events_seen": 0}
+        return {**self.__dict__, **no_run}
 
     @property
     def summary(self) -> RunSummary | None:
@@ -90,13 +73,13 @@ class TrainingSession:
         return self.memory is not None and self.memory.is_active
 
     def begin(self, logdir: str | os.PathLike[str] | None, name: str | None = None, *, training: object = None) -> None:
-        """Begin a run, its steps with ``note()``; one that has not ended is closed first.
+        """Begin a run; one that has not ended is closed first.
 
         Args:
             logdir: The framework's folder; used unless the user's configuration names one.
             name: Name of the run folder there, unless the user's configuration has one.
-            training: An object that identifies the training run. If it is monitored already, this session does
-                nothing: two would share their files and the profiler.
+            training: Identifies the training run. If it is monitored already, this session does nothing: two would
+                share their files and the profiler.
         """
         if training is not None and self._is_watched(training):
             return
@@ -145,38 +128,31 @@ class TrainingSession:
             facts = {"name": framework, "version": version, "resumed_after_step": resumed_after_step}
             self.memory.monitor.log({"type": "framework", **facts})
 
-    def step(self) -> list[Finding]:
-        """Record the end of a training step; returns the new noteworthy findings."""
-        if self.memory is None:
-            return []
-        self.memory.step()
-        return self.new_findings()
+    def step(self, *loggers: FindingLogger) -> None:
+        """Record the end of a training step, and pass new noteworthy findings to the framework's loggers."""
+        if self.memory is not None:
+            self.memory.step()
+            self._report(self.memory, loggers)
 
-    def end(self, error: BaseException | None = None) -> list[Finding]:
-        """End the run, by ``error`` if given; returns the last findings and the verdicts."""
+    def end(self, *loggers: FindingLogger, error: BaseException | None = None) -> None:
+        """End the run, by ``error`` if given, and pass the last findings and the verdicts to the loggers."""
         self._open.discard(self)
         self._training = None
         memory = self.memory
         if memory is None or not memory.is_active:
-            return []
+            return
         memory.stop(error)
-        verdicts = memory.summary.verdicts if memory.summary is not None else ()
-        findings = self.new_findings()
-        return [*findings, *(verdict for verdict in verdicts if _is_noteworthy(verdict) and verdict not in findings)]
+        self._report(memory, loggers, memory.summary.verdicts if memory.summary is not None else ())
 
-    def new_findings(self) -> list[Finding]:
-        """Noteworthy findings since the last call."""
-        monitor = self.memory.monitor if self.memory is not None else None
-        if monitor is None or len(monitor.findings) == self._reported:
-            return []
-        findings = monitor.findings[self._reported :]
-        self._reported = len(monitor.findings)
-        return [finding for finding in findings if _is_noteworthy(finding)]
-
-    def report(self, findings: Iterable[Finding], log: Callable[[Finding], object]) -> None:
-        """Pass findings to a framework's logger; an error in it is logged once."""
-        for finding in findings:
-            self._guard.run("the framework's logger", log, finding)
+    def _report(
+        self, memory: MemoryCallback, loggers: Sequence[FindingLogger], verdicts: Sequence[Finding] = ()
+    ) -> None:
+        findings = memory.monitor.findings[self._reported :] if memory.monitor is not None else []
+        self._reported += len(findings)
+        for finding in [*findings, *(verdict for verdict in verdicts if verdict not in findings)]:
+            if finding.severity is not Severity.INFO or finding.kind in (FindingKind.STABLE, FindingKind.GROWING):
+                for logger in loggers:
+                    self._guard.run("the framework's logger", logger, finding)
 
 
 class ContextManagerMixin:
@@ -188,11 +164,7 @@ class ContextManagerMixin:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        self.session.end(error)
-
-
-def _is_noteworthy(finding: Finding) -> bool:
-    return finding.severity is not Severity.INFO or finding.kind in (FindingKind.STABLE, FindingKind.GROWING)
+        self.session.end(error=error)
 
 
 def finding_metrics(finding: Finding) -> dict[str, float]:
@@ -205,16 +177,12 @@ def finding_metrics(finding: Finding) -> dict[str, float]:
 
 
 def require(module: str, *, extra: str, minimum: str, distribution: str | None = None) -> None:
-    """Check that a framework can be imported.
+    """Check that a framework is installed, and not older than ``minimum``.
 
-    Args:
-        module: What will be imported, ``'ignite'``.
-        extra: The extra of tbmem that installs it.
-        minimum: Oldest version that the adapter works with, ``'0.5'``.
-        distribution: Name on the package index, where it is not the module's.
+    The ``extra`` of tbmem installs it; ``distribution`` is its name on the package index where it is not the module's.
 
     Raises:
-        MissingDependencyError: The framework is not installed, or is too old.
+        MissingDependencyError: It is not installed, or is too old.
     """
     name = distribution or module
     if find_spec(module) is None:
@@ -231,11 +199,7 @@ def require(module: str, *, extra: str, minimum: str, distribution: str | None =
 
 
 def in_use(packages: Mapping[str, str], *, extra: str, minimum: str) -> list[ModuleType]:
-    """The modules of a framework that the program uses, where it has several names.
-
-    Raises:
-        MissingDependencyError: None is installed, or it is too old.
-    """
+    """The modules of a framework that the program uses, where it has several names; errors as in ``require``."""
     loaded = [module for module in packages if module in sys.modules]
     installed = [module for module, package in packages.items() if find_spec(package) is not None]
     chosen = loaded or installed[:1] or list(packages)[:1]

@@ -27,16 +27,8 @@ class HuggingFaceMemory(ContextManagerMixin, transformers.TrainerCallback):
         with HuggingFaceMemory() as memory:
             Trainer(..., callbacks=[memory]).train()
 
-    Without it that happens when the next training begins or the program ends.
-
-    Args:
-        config: A YAML file, a mapping of sections, a Config, or ``None`` for the defaults. Files go to the
-            trainer's folder of runs unless it names ``run.logdir``.
-        overrides: A dotlist, ``["profiling.active=5"]``.
-        **sections: Values by section, ``profiling={"active": 5}``.
-
-    Raises:
-        ConfigError: The configuration is wrong.
+    Without it that happens when the next training begins or the program ends. The configuration is given as to
+    ``tbmem.MemoryCallback``; files go to the trainer's folder of runs unless it names ``run.logdir``.
     """
 
     def __init__(self, config: ConfigSource = None, overrides: Iterable[str] = (), **sections: Any) -> None:
@@ -51,14 +43,11 @@ class HuggingFaceMemory(ContextManagerMixin, transformers.TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
         """An optimizer step, however many batches were accumulated for it."""
         if not self.session.is_repeated():
-            self._report(state, self.session.step())
+            self.session.step(partial(_log, state))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
         """End the run; the verdict is added to the trainer's history."""
-        self._report(state, self.session.end())
-
-    def _report(self, state: Any, findings: list[Finding]) -> None:
-        self.session.report(findings, partial(_log, state))
+        self.session.end(partial(_log, state))
 
 
 def _log(state: Any, finding: Finding) -> None:

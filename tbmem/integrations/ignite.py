@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from tbmem.config import ConfigSource
@@ -22,15 +23,11 @@ class IgniteMemory:
     Findings become metrics of the engine (``engine.state.metrics["tbmem/leak"]``), which Ignite's loggers and
     progress bars show.
 
+    The configuration is given as to ``tbmem.MemoryCallback``.
+
     Args:
         model: Model whose tensors are named in the address book; optional.
         *optimizers: Found at their first step by default.
-        config: A YAML file, a mapping of sections, a Config, or ``None`` for the defaults.
-        overrides: A dotlist, ``["profiling.active=5"]``.
-        **sections: Values by section, ``profiling={"active": 5}``.
-
-    Raises:
-        ConfigError: The configuration is wrong.
     """
 
     def __init__(
@@ -48,15 +45,12 @@ class IgniteMemory:
         self._interrupted: Engine | None = None
 
     def attach(self, engine: Engine, event: Any = Events.ITERATION_COMPLETED) -> IgniteMemory:
-        """Watch each run of an engine.
+        """Watch each run of an engine; returns itself.
 
         Args:
             engine: The trainer, or an evaluator.
             event: What ends a step; ``Events.ITERATION_COMPLETED(every=4)`` where gradients of four batches
                 are accumulated.
-
-        Returns:
-            Itself.
 
         Raises:
             UsageError: It is attached to this engine already.
@@ -85,12 +79,12 @@ class IgniteMemory:
         if self._interrupted is engine:
             self._begin(engine, events, _fired(engine, events) - 1)
         if self._running is engine:
-            self._report(engine, self.session.step())
+            self.session.step(partial(_log, engine))
 
     def _end(self, engine: Engine, error: BaseException | None = None) -> None:
         if self._running is engine:
             self._running = None
-            self._report(engine, self.session.end(error))
+            self.session.end(partial(_log, engine), error=error)
 
     def _interrupt(self, engine: Engine) -> None:
         """End the run; it may be continued later without an event."""
@@ -105,8 +99,9 @@ class IgniteMemory:
         if all(isinstance(getattr(handler, "__self__", None), IgniteMemory) for handler, *_ in handlers):
             raise error
 
-    def _report(self, engine: Engine, findings: list[Finding]) -> None:
-        self.session.report(findings, lambda finding: engine.state.metrics.update(finding_metrics(finding)))
+
+def _log(engine: Engine, finding: Finding) -> None:
+    engine.state.metrics.update(finding_metrics(finding))
 
 
 def _fired(engine: Engine, events: Iterable[Any]) -> int:

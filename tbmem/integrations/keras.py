@@ -25,14 +25,7 @@ class KerasMemory(ContextManagerMixin, keras.callbacks.Callback):
         with KerasMemory() as memory:
             model.fit(data, callbacks=[memory])
 
-    Args:
-        config: A YAML file, a mapping of sections, a Config, or ``None`` for the defaults.
-        overrides: A dotlist, ``["profiling.active=5"]``.
-        **sections: Values by section, ``profiling={"active": 5}``.
-
-    Raises:
-        ConfigError: The configuration is wrong.
-        UsageError: Keras runs on another backend than torch.
+    The configuration is given as to ``tbmem.MemoryCallback``; a UsageError says that Keras has another backend.
     """
 
     def __init__(self, config: ConfigSource = None, overrides: Iterable[str] = (), **sections: Any) -> None:
@@ -58,11 +51,11 @@ class KerasMemory(ContextManagerMixin, keras.callbacks.Callback):
             return
         self._batches += 1
         if self._batches % self._accumulated() == 0:
-            self.session.report(self.session.step(), self._log)
+            self.session.step(self._log)
 
     def on_train_end(self, logs: Any = None) -> None:
         """End the run; the verdict is added to the history."""
-        self.session.report(self.session.end(), self._log)
+        self.session.end(self._log)
 
     def _optimizer(self) -> Any:
         """The optimizer that counts steps; with mixed precision it is wrapped."""

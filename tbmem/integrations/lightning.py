@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from tbmem.config import ConfigSource
-from tbmem.integrations.base import TrainingSession, finding_metrics, in_use, version_of
+from tbmem.integrations.base import FindingLogger, TrainingSession, finding_metrics, in_use, version_of
 from tbmem.model.finding import Finding
 from tbmem.present.lines import finding_line
 
@@ -19,16 +19,9 @@ class LightningMemory(*(module.Callback for module in in_use(_PACKAGES, extra="l
     """``Trainer(callbacks=[LightningMemory()])``: a MemoryCallback that writes to the trainer's log folder.
 
     A step is an optimizer step, as in ``trainer.global_step``: batches whose gradients are accumulated belong to one.
-    Under manual optimization, and in validate, test and predict, it is a batch. The sanity check is not counted.
-
-    Args:
-        config: A YAML file, a mapping of sections, a Config, or ``None`` for the defaults. Files go to
-            ``<trainer.log_dir>/tbmem`` unless it names ``run.logdir``.
-        overrides: A dotlist, ``["profiling.active=5"]``.
-        **sections: Values by section, ``profiling={"active": 5}``.
-
-    Raises:
-        ConfigError: The configuration is wrong.
+    Under manual optimization, and in validate, test and predict, it is a batch. The sanity check is not counted. The
+    configuration is given as to ``tbmem.MemoryCallback``; files go to ``<trainer.log_dir>/tbmem`` unless it names
+    ``run.logdir``.
     """
 
     def __init__(self, config: ConfigSource = None, overrides: Iterable[str] = (), **sections: Any) -> None:
@@ -54,11 +47,11 @@ class LightningMemory(*(module.Callback for module in in_use(_PACKAGES, extra="l
             return
         before, self._global_step = self._global_step, trainer.global_step
         if before != self._global_step or not pl_module.automatic_optimization:
-            self._report(trainer, self.session.step())
+            self.session.step(*_loggers(trainer))
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """End the run while the loggers are still open."""
-        self._report(trainer, self.session.end())
+        self.session.end(*_loggers(trainer))
 
     def _evaluation_start(self, trainer: Any, pl_module: Any) -> None:
         if not _is_fitting(trainer):
@@ -70,19 +63,19 @@ class LightningMemory(*(module.Callback for module in in_use(_PACKAGES, extra="l
 
     def _evaluation_step(self, trainer: Any, *_: Any) -> None:
         if not _is_fitting(trainer) and not self.session.is_repeated():
-            self._report(trainer, self.session.step())
+            self.session.step(*_loggers(trainer))
 
     on_validation_batch_end = on_test_batch_end = on_predict_batch_end = _evaluation_step
 
     def _evaluation_end(self, trainer: Any, *_: Any) -> None:
         if not _is_fitting(trainer):
-            self._report(trainer, self.session.end())
+            self.session.end(*_loggers(trainer))
 
     on_validation_end = on_test_end = on_predict_end = _evaluation_end
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Close everything; Lightning raises the exception again."""
-        self._report(trainer, self.session.end(exception))
+        self.session.end(*_loggers(trainer), error=exception)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """End the run if it has not ended."""
@@ -94,14 +87,14 @@ class LightningMemory(*(module.Callback for module in in_use(_PACKAGES, extra="l
         logdir, name_there = (folder, name) if is_logged else (f"{trainer.default_root_dir}/runs", None)
         self.session.begin(logdir, name_there, training=trainer)
 
-    def _report(self, trainer: Any, findings: list[Finding]) -> None:
-        for logger in trainer.loggers:
-            self.session.report(findings, partial(_log, logger, trainer.global_step))
-
 
 def _is_fitting(trainer: Any) -> bool:
     """Whether validation is part of ``fit``."""
     return bool(trainer.state.fn == "fit")
+
+
+def _loggers(trainer: Any) -> list[FindingLogger]:
+    return [partial(_log, logger, trainer.global_step) for logger in trainer.loggers]
 
 
 def _log(logger: Any, step: int, finding: Finding) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tbmem.errors import RunFolderError
+
 PLUGIN_FOLDER = "plugins/tbmem"  # TensorBoard's folder for the files of a plugin, relative to the run folder
 MONITOR_LOG = f"{PLUGIN_FOLDER}/monitor.jsonl"
 TRACE_SUFFIX = ".pt.trace.json.gz"  # the suffix that torch-tb-profiler looks for
@@ -39,6 +41,21 @@ def atomic_write(path: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+def write_file(path: str | os.PathLike[str], data: bytes) -> Path:
+    """Write a file completely or not at all.
+
+    Raises:
+        RunFolderError: It cannot be written.
+    """
+    target = Path(path).expanduser()
+    try:
+        with atomic_write(target) as partial:
+            partial.write_bytes(data)
+    except OSError as error:
+        raise RunFolderError(f"{path}: cannot be written: {error.strerror or error}") from error
+    return target
 
 
 def compress(source: Path, target: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
@@ -18,9 +18,9 @@ from tbmem.analysis.allocator.what_if import WhatIf, what_ifs
 from tbmem.analysis.recordings.analyzer import analyze as analyze_timeline
 from tbmem.analysis.recordings.category_rules import DEFAULT_TABLE, CategoryTable
 from tbmem.analysis.recordings.result import Analysis
-from tbmem.analysis.runs.comparison import Comparison, RunFigures, compare_analyses, compare_runs, run_figures
+from tbmem.analysis.runs.comparison import Comparison, compare_analyses, compare_runs, run_figures
 from tbmem.analysis.runs.run_status import RankState, status_notes
-from tbmem.errors import ConfigError, FileFormatError, TbmemError, UsageError
+from tbmem.errors import ConfigError, FileFormatError, UsageError
 from tbmem.model.address_book import AddressBook
 from tbmem.model.files import MONITOR_LOG
 from tbmem.model.gpus import Gpu
@@ -34,11 +34,7 @@ _Result = TypeVar("_Result")
 
 
 def analyze(
-    source: Source,
-    *,
-    book: AddressBook | None = None,
-    table: CategoryTable | None = None,
-    name: str | None = None,
+    source: Source, *, book: AddressBook | None = None, table: CategoryTable | None = None, name: str | None = None
 ) -> Analysis:
     """Analyze one recording.
 
@@ -60,25 +56,14 @@ def analyze(
     found = find_recordings([source])
     if len(found) > 1:
         raise UsageError(f"{os.fspath(source)}: {len(found)} recordings; name one, or use analyze_all() for all")
-    return analyze_recording(read_recording(found[0].path), found[0], book=book, table=table, name=name)
+    recording = read_recording(found[0].path)
+    recording = recording if book is None else replace(recording, book=book)
+    return analyze_recording(recording, name or found[0].name, table)
 
 
-def analyze_recording(
-    recording: Recording,
-    found: RecordingFile,
-    *,
-    book: AddressBook | None = None,
-    table: CategoryTable | None = None,
-    name: str | None = None,
-) -> Analysis:
-    """Analyze what was read from a file; arguments as for ``analyze``."""
-    return analyze_timeline(
-        recording.timeline,
-        book=recording.book if book is None else book,
-        table=table,
-        name=name or found.name,
-        path=str(found.path),
-    )
+def analyze_recording(recording: Recording, name: str, table: CategoryTable | None) -> Analysis:
+    """Analyze what was read from a file."""
+    return analyze_timeline(recording.timeline, book=recording.book, table=table, name=name, path=str(recording.path))
 
 
 def analyze_all(
@@ -109,21 +94,17 @@ def each(
     work: Callable[[RecordingFile], _Result],
     files: Sequence[RecordingFile],
     executor: Executor | None,
-    on_skip: Callable[[str], None] | None = None,
+    on_skip: Callable[[str], None] | None,
 ) -> tuple[_Result, ...]:
-    """Call a function for each file, in order; files that were found in a folder may be no recordings.
-
-    Raises:
-        FileFormatError: As ``analyze_all``.
-    """
-    calls = [executor.submit(work, found).result if executor else partial(work, found) for found in files]
+    """Call a function for each file, in order, with skipped files and errors as in ``analyze_all``."""
+    calls = [executor.submit(work, file).result if executor else partial(work, file) for file in files]
     done: list[_Result] = []
     refused: list[FileFormatError] = []
-    for found, call in zip(files, calls, strict=True):
+    for file, call in zip(files, calls, strict=True):
         try:
             done.append(call())
         except FileFormatError as error:
-            if found.named:
+            if file.named:
                 raise
             refused.append(error)
     if not done and refused:
@@ -134,8 +115,8 @@ def each(
     return tuple(done)
 
 
-def _analyze_one(found: RecordingFile, *, table: CategoryTable | None, rows: bool) -> Analysis:
-    analysis = analyze_recording(read_recording(found.path), found, table=table)
+def _analyze_one(file: RecordingFile, *, table: CategoryTable | None, rows: bool) -> Analysis:
+    analysis = analyze_recording(read_recording(file.path), file.name, table)
     return analysis if rows else without_rows(analysis)
 
 
@@ -148,16 +129,12 @@ def without_rows(analysis: Analysis) -> Analysis:
 
 
 def compare(before: Source, after: Source, *, table: CategoryTable | None = None) -> Comparison:
-    """Compare two recordings or runs.
+    """Compare two recordings or runs; errors as in ``analyze_all``.
 
     Args:
         before: A file, a folder, a timeline or an analysis; of several in a folder the one with the highest peak.
         after: The same.
         table: Rules by which categories are inferred without a book.
-
-    Raises:
-        FileFormatError: As ``analyze_all``.
-        OSError: A file cannot be read.
     """
     return read_pair(before, after, table=table).compared()
 
@@ -168,65 +145,59 @@ class Pair(NamedTuple):
     names: tuple[str, str]
     analyses: tuple[Analysis, Analysis] | None
     """With their rows; ``None`` if not both have recordings."""
-    figures: tuple[Mapping[str, RunFigures], Mapping[str, RunFigures]]
-    """Figures of the live logs by device; empty without a log."""
-    status_notes: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-    """Notes on the progress of runs that have not ended regularly."""
+    states: tuple[Sequence[RankState], Sequence[RankState]]
+    """Ranks from the live logs; empty without a log."""
 
-    def compared(self) -> Comparison:
-        """Compare the first with the second."""
-        runs = compare_runs(*self.figures)
-        pairs = zip(self.names, self.status_notes, strict=True)
-        status = tuple(f"{name}: {note}." for name, notes in pairs for note in notes) if runs else ()
+    def compared(self, now: float | None = None, without: str = "(traces, snapshots)") -> Comparison:
+        """Compare the first with the second.
+
+        Args:
+            now: Unix time in seconds, of the status of runs; by default the current time.
+            without: Words for the recordings that are missing, in the note that says so.
+        """
+        before, after = self.names
+        runs = compare_runs(*map(run_figures, self.states))
         if self.analyses is not None:
             comparison = compare_analyses(*self.analyses)
-            return replace(comparison, runs=runs, notes=(*comparison.notes, *status))
-        note = "Not both have recordings (traces, snapshots): only what their live logs say is compared."
-        return Comparison(before=self.names[0], after=self.names[1], devices=(), runs=runs, notes=(note, *status))
+        else:
+            note = f"Not both have recordings {without}: only what their live logs say is compared."
+            comparison = Comparison(before=before, after=after, devices=(), notes=(note,))
+        now = time.time() if now is None else now
+        status = [
+            f"{name}: {note}."
+            for name, states in zip(self.names, self.states, strict=True)
+            for note in status_notes(states, now, "compared")
+            if runs
+        ]
+        return replace(comparison, before=before, after=after, runs=runs, notes=(*comparison.notes, *status))
 
     def reversed(self) -> Pair:
         """The second first."""
-        analyses = None if self.analyses is None else self.analyses[::-1]
-        return Pair(self.names[::-1], analyses, self.figures[::-1], self.status_notes[::-1])
+        return Pair(self.names[::-1], self.analyses and self.analyses[::-1], self.states[::-1])
 
 
 def read_pair(before: Source, after: Source, *, table: CategoryTable | None = None) -> Pair:
     """Read two recordings or runs; arguments and errors as for ``compare``."""
     states = _states(before), _states(after)
-    figures = run_figures(states[0]), run_figures(states[1])
-    now = time.time()
-    first, second = (tuple(status_notes(state, now, "compared")) for state in states)
     try:
-        analyses = _distinct_names(_highest(before, table), _highest(after, table))
+        first, second = _highest(before, table), _highest(after, table)
     except NothingFoundError:
-        if not compare_runs(*figures):
+        if not compare_runs(*map(run_figures, states)):
             raise
-        return Pair((_name(before), _name(after)), None, figures, (first, second))
-    return Pair((analyses[0].name, analyses[1].name), analyses, figures, (first, second))
-
-
-def _distinct_names(before: Analysis, after: Analysis) -> tuple[Analysis, Analysis]:
-    """Adds the names of their folders if the short names are the same."""
-    if before.name != after.name or before.path == after.path:
-        return before, after
-    first, second = (f"{Path(item.path).parent.name}/{item.name}" for item in (before, after))
-    return replace(before, name=first), replace(after, name=second)
+        names = [Path(source).name or os.fspath(source) for source in (before, after)]  # type: ignore[arg-type]
+        return Pair((names[0], names[1]), None, states)  # only paths have logs
+    if first.name == second.name and first.path != second.path:
+        first, second = (replace(each, name=f"{Path(each.path).parent.name}/{each.name}") for each in (first, second))
+    return Pair((first.name, second.name), (first, second), states)
 
 
 def _states(source: Source) -> list[RankState]:
-    """Where each live log stands of a run folder, a folder of runs or ranks, or a log itself."""
+    """State of each live log of a run folder, a folder of runs or ranks, or a log itself."""
     if isinstance(source, (Analysis, AllocationTimeline)):
         return []
     path = Path(source)
-    name = Path(MONITOR_LOG).name
-    logs = sorted(path.rglob(MONITOR_LOG)) if path.is_dir() else [path] if path.name == name and path.exists() else []
-    return [state for _, state in map(read_log, logs)]
-
-
-def _name(source: Source) -> str:
-    if isinstance(source, Analysis):
-        return source.name
-    return source.source if isinstance(source, AllocationTimeline) else Path(source).name or os.fspath(source)
+    is_log = path.name == Path(MONITOR_LOG).name and path.is_file()
+    return [read_log(log)[1] for log in ([path] if is_log else sorted(path.rglob(MONITOR_LOG)))]
 
 
 def _highest(source: Source, table: CategoryTable | None) -> Analysis:
@@ -236,55 +207,36 @@ def _highest(source: Source, table: CategoryTable | None) -> Analysis:
 
 
 def replay_all(
-    paths: Sequence[str | os.PathLike[str]],
-    texts: Sequence[str],
-    gpu: Gpu | None = None,
-    on_skip: Callable[[str], None] | None = None,
+    paths: Sequence[str | os.PathLike[str]], texts: Sequence[str], gpu: Gpu | None, on_skip: Callable[[str], None]
 ) -> dict[str, tuple[WhatIf, ...]]:
-    """Replay recordings under other settings of the allocator.
+    """Replay recordings under other settings of the allocator; returns the replays of each device by short name.
 
     Args:
         paths: Files, folders and patterns.
         texts: Settings as in PYTORCH_ALLOC_CONF.
-        gpu: Device of the replays; by default an unlimited one.
+        gpu: Device of the replays; ``None`` for an unlimited one.
         on_skip: Called with the reason for which a file of a folder, or a device, was skipped.
-
-    Returns:
-        Replays of each device by the recording's short name.
 
     Raises:
         ConfigError: A text is not valid.
-        UsageError: A file that was named has nothing to replay or is no recording, or no file of a folder has.
+        FileFormatError: A file that was named has nothing to replay or is no recording, or no file of a folder has.
     """
     settings = list(dict.fromkeys(parse_settings(text) for text in texts))
-    done: dict[str, tuple[WhatIf, ...]] = {}
-    refused: list[str] = []
-    for found in find_recordings(paths):
+
+    def replay(file: RecordingFile) -> tuple[str, tuple[WhatIf, ...]]:
+        timeline = read_recording(file.path).timeline
         try:
-            skip = None if on_skip is None else partial(_skip_device, on_skip, found.path)
-            done[found.name] = what_ifs(read_recording(found.path).timeline, settings, gpu, skip)
-        except TbmemError as error:
-            reason = f"{found.path}: {error}" if isinstance(error, UsageError) else str(error)
-            if found.named:
-                raise UsageError(reason) from error
-            refused.append(reason)
-    if not done and refused:
-        raise UsageError(refused[0])
-    for reason in refused:
-        if on_skip is not None:
-            on_skip(reason)
-    return done
+            return file.name, what_ifs(timeline, settings, gpu, lambda reason: on_skip(f"{file.path}: {reason}"))
+        except UsageError as error:
+            raise FileFormatError(f"{file.path}: {error}") from error
 
-
-def _skip_device(on_skip: Callable[[str], None], path: Path, reason: str) -> None:
-    on_skip(f"{path}: {reason}")
+    return dict(each(replay, find_recordings(paths), None, on_skip))
 
 
 def load_rules(path: str | os.PathLike[str]) -> CategoryTable:
-    """Read rules from a YAML file; they precede the default ones.
+    """Read rules from a YAML file, which precede the default ones.
 
-    Args:
-        path: A YAML file, ``categories: [{label: Vision, words: [patch_embed, vit], category: ACTIVATION}]``.
+    The file is written ``categories: [{label: Vision, words: [patch_embed, vit], category: ACTIVATION}]``.
 
     Raises:
         ConfigError: The file cannot be read, is not YAML, or has another structure.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tbmem.analysis.runs.run_status import RankState
 from tbmem.errors import FileFormatError, UsageError
@@ -20,26 +20,18 @@ _MAX_NAMED_RUNS = 5
 _ELSEWHERE = "traces, snapshots and estimates are for tbmem analyze"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunLogs:
+class RunLogs(NamedTuple):
     """The logs of one run."""
 
+    name: str
     folder: Path
     logs: tuple[MonitorLog, ...]
     states: tuple[RankState, ...]
     """Sorted by rank."""
 
-    @property
-    def name(self) -> str:
-        """Name of the run's folder."""
-        return self.folder.name or "run"
-
 
 def read_run(path: str | os.PathLike[str]) -> RunLogs:
-    """Read all logs of a run.
-
-    Args:
-        path: The run's folder, one above it with a single run in it, or the log itself.
+    """Read all logs of a run, given by its folder, one above it with a single run in it, or the log itself.
 
     Raises:
         FileFormatError: There is no such folder, or no log in it, or it is damaged.
@@ -47,26 +39,20 @@ def read_run(path: str | os.PathLike[str]) -> RunLogs:
         OSError: A file cannot be read.
     """
     folder = Path(path).expanduser().absolute()
-    if folder.is_file():
-        if folder.name.endswith(IN_FOLDERS):
-            raise FileFormatError(f"{path}: a recording, not a run; {_ELSEWHERE}")
-        return _read(run_folder(folder), [folder])
-    if not folder.is_dir():
+    if not folder.exists():
         raise FileFormatError(f"{path}: no such file or folder")
-    logs = sorted(folder.rglob(MONITOR_LOG))
+    if folder.name.endswith(IN_FOLDERS) and folder.is_file():
+        raise FileFormatError(f"{path}: a recording, not a run; {_ELSEWHERE}")
+    logs = sorted(folder.rglob(MONITOR_LOG)) if folder.is_dir() else [folder]
     if not logs:
         raise FileFormatError(f"{path}: no live log ({MONITOR_LOG}) in this folder; {_ELSEWHERE}")
-    runs = sorted({run_folder(log) for log in logs})
-    if len(runs) > 1:
-        names = ", ".join(run.name for run in runs[-_MAX_NAMED_RUNS:])
-        raise UsageError(f"{path}: {len(runs)} runs; name one of them, such as {names}")
-    return _read(runs[0], logs)
-
-
-def _read(folder: Path, paths: Sequence[Path]) -> RunLogs:
-    pairs = [read_log(path) for path in paths]
+    run, *others = sorted({run_folder(log) for log in logs})
+    if others:
+        names = ", ".join(other.name for other in [run, *others][-_MAX_NAMED_RUNS:])
+        raise UsageError(f"{path}: {len(others) + 1} runs; name one of them, such as {names}")
+    pairs = [read_log(log) for log in logs]
     states = sorted((state for _, state in pairs), key=lambda state: state.rank)
-    return RunLogs(folder=folder, logs=tuple(log for log, _ in pairs), states=tuple(states))
+    return RunLogs(run.name or "run", run, tuple(log for log, _ in pairs), tuple(states))
 
 
 def read_log(path: Path) -> tuple[MonitorLog, RankState]:
@@ -110,11 +96,6 @@ class FollowedRun:
     def states(self) -> Sequence[RankState]:
         """Sorted by rank."""
         return sorted((state for _, state in self._logs), key=lambda state: state.rank)
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether every rank has ended."""
-        return all(state.has_ended for state in self.states)
 
 
 def _update(state: RankState, log: FollowedLog) -> None:

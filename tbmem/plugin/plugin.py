@@ -7,7 +7,8 @@ import gzip
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tensorboard import errors
@@ -35,19 +36,13 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
     plugin_name = "tbmem"
 
     def __init__(self, context: Any) -> None:
-        flags = context.flags
-        roots = roots_of(context.logdir or "", getattr(flags, "logdir_spec", "") or "")
-        self._catalog = Catalog(roots)
+        self._catalog = Catalog(roots_of(context.logdir or "", getattr(context.flags, "logdir_spec", "") or ""))
         self._answers = Answers(self._catalog)
         self._cached = functools.lru_cache(_CACHED_ANSWERS)(self._encoded)
 
     def get_plugin_apps(self) -> dict[str, Any]:
         """WSGI applications by route."""
-        return {
-            "/data/*": self._serve_answer,
-            "/page.js": self._serve_script,
-            "/page.css": self._serve_style,
-        }
+        return {"/data/*": self._serve_answer, "/page.js": self._serve_script, "/page.css": self._serve_style}
 
     def is_active(self) -> bool:
         """Whether there is a run; called on each listing, answered from memory."""
@@ -59,19 +54,19 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
 
     @wrappers.Request.application  # type: ignore[arg-type]
     def _serve_answer(self, request: wrappers.Request) -> Any:
-        view = _below(request, "/data/")
-        content = _with_http_errors(functools.partial(self._answer, view, dict(request.args.lists())))
+        # the part of the path after the route, whatever prefix TensorBoard was started with
+        view = request.path.partition(f"/plugin/{self.plugin_name}/data/")[2]
+        params = dict(request.args.lists())
+        query = json.dumps(params, sort_keys=True)
+        with _http_errors():
+            if view in _CHANGING:
+                content = self._encoded(view, query)
+            else:
+                content = self._cached(view, query, self._answers.version(params))
         return http_util.Respond(request, content, "application/json", content_encoding="gzip")
 
-    def _answer(self, view: str, params: dict[str, list[str]]) -> bytes:
-        """One answer as compressed JSON."""
-        query = json.dumps(params, sort_keys=True)
-        if view in _CHANGING:
-            return self._encoded(view, query)
-        return self._cached(view, query, self._answers.version(params))
-
     def _encoded(self, view: str, query: str, version: Hashable = None) -> bytes:
-        """One answer; ``version`` stands for the state of the files in the cache's key."""
+        """One answer as compressed JSON; ``version`` stands for the state of the files in the cache's key."""
         text = as_json(self._answers.answer(view, json.loads(query)))
         return gzip.compress(text.encode(), compresslevel=1, mtime=0)
 
@@ -94,21 +89,11 @@ def _script() -> tuple[str, bytes]:
     return hashlib.sha256(content).hexdigest()[:12], gzip.compress(content, mtime=0)
 
 
-def _below(request: wrappers.Request, route: str) -> str:
-    """The part of the path after a route, whatever prefix TensorBoard was started with."""
-    return request.path.partition(f"/plugin/{MemoryPlugin.plugin_name}{route}")[2]
-
-
-def _with_http_errors(make: Callable[[], bytes]) -> bytes:
-    """An answer, or the error that TensorBoard turns into an HTTP status.
-
-    Raises:
-        NotFoundError: There is no such view, run or file: 404.
-        PermissionDeniedError: The file lies outside of the log folder: 403.
-        InvalidArgumentError: A parameter is wrong, or the file cannot be read or shown: 400.
-    """
+@contextmanager
+def _http_errors() -> Iterator[None]:
+    """Replace errors by those that TensorBoard turns into an HTTP status."""
     try:
-        return make()
+        yield
     except MissingError as error:
         raise errors.NotFoundError(str(error)) from error
     except OutsideError as error:

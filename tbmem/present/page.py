@@ -52,13 +52,13 @@ def web_page(title: str, answers: Mapping[str, Any]) -> str:
 @functools.cache
 def page_script() -> str:
     """The front end as one expression; its ``render`` draws the page."""
-    return bundle({name: web.read(name).decode() for name in web.names() if name.endswith(".js")}, "index.js")
+    return bundle(web.files(".js"), "index.js")
 
 
 @functools.cache
 def page_style() -> str:
     """All style sheets of the front end."""
-    return "".join(web.read(name).decode() for name in sorted(web.names()) if name.endswith(".css"))
+    return "".join(web.files(".css").values())
 
 
 def as_inline_json(answers: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ import pytest
 
 from tbmem.analysis.allocator.segments import SimpleDevice
 from tbmem.analysis.allocator.settings import AllocatorSettings
-from tbmem.cli.main import main
+from tbmem.cli.entry import main
 from tbmem.model.files import MONITOR_LOG
 from tbmem.model.monitor_log import SampleRow, to_line
 from tbmem.model.sample import MemorySample

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tbmem.cli.main import main
+from tbmem.cli.entry import main
 from tests.offline.reports.test_folders import FILES, _log
 from tests.offline.snapshots import write_snapshot
 

@@ -10,20 +10,21 @@ from typing import Any
 import pytest
 
 from tbmem.analysis.recordings.analyzer import analyze
+from tbmem.analysis.recordings.result import Analysis
 from tbmem.analysis.runs.comparison import odd_one
 from tbmem.model.files import MONITOR_LOG
 from tbmem.offline.analyze import read_pair
-from tbmem.offline.reports.pages import Compared, comparison_html, subject_of, write_pair_html
-from tbmem.present.views.comparison import side_of
+from tbmem.offline.reports.pages import comparison_html, subject_of, write_pair_html
+from tbmem.present.views.comparison import Side, side_of
 from tests.analysis.timelines import recording
 from tests.offline.snapshots import write_snapshot
 from tests.present.pages import Look, assert_it_is_offline
 
 
-def compared(name: str, size: int) -> Compared:
+def compared(name: str, size: int) -> tuple[Analysis, Side]:
     row = {"bytes": size, "begin": 0, "module": "model.head", "stack": (("/home/me/train.py", 3, "step"),)}
     analysis = analyze(recording(row), name=name, path=f"/a/{name}.pickle")
-    return Compared(analysis, side_of(subject_of(analysis)), f"{name}/report.html")
+    return analysis, side_of(subject_of(analysis))
 
 
 def answers_of(page: str) -> dict[str, Any]:
@@ -38,7 +39,7 @@ def test_several_side_by_side() -> None:
     sizes = {"rank0": 1000, "rank1": 1000, "rank2": 9000}
     found = [compared(name, size) for name, size in sizes.items()]
 
-    answers = answers_of(comparison_html(found, odd_one([one.analysis for one in found]), "today"))
+    answers = answers_of(comparison_html(found, odd_one([analysis for analysis, _ in found]), "today"))
 
     # then the page has one view, which has them all
     assert answers["views"] == ["compare"]
@@ -65,7 +66,7 @@ def test_of_many_each_with_the_first_the_last_and_the_odd_one() -> None:
     names = [f"rank{number}" for number in range(9)]
     found = [compared(name, 9000 if name == "rank4" else 1000) for name in names]
 
-    answers = answers_of(comparison_html(found, odd_one([one.analysis for one in found])))
+    answers = answers_of(comparison_html(found, odd_one([analysis for analysis, _ in found])))
 
     pairs = {tuple(re.findall(r"rank\d", key)) for key in answers if key.startswith("compare?")}
     for name in names:

@@ -55,18 +55,17 @@ def test_what_is_not_provided_for(source: str, message: str) -> None:
 
 
 def test_the_front_end_can_be_bundled() -> None:
-    modules = {name: web.read(name).decode() for name in web.names() if name.endswith(".js")}
+    modules = web.files(".js")
 
     script = bundle(modules, "index.js")
 
     assert script.count("$modules[") > len(modules)
 
 
-def test_a_file_of_the_package_only() -> None:
-    assert {"index.js", "style.css"} <= web.names()
-    for name in ("../units.py", "/etc/passwd", "__init__.py", "views"):
-        with pytest.raises(KeyError):
-            web.read(name)
+def test_the_files_of_the_front_end_and_no_other() -> None:
+    assert "style.css" in web.files(".css")
+    assert {"index.js", "views/peak.js"} <= web.files(".js").keys()
+    assert all(name.endswith(".js") for name in web.files(".js"))
 
 
 def test_data_stays_text() -> None:

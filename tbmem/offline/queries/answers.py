@@ -5,26 +5,16 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tbmem import __version__
-from tbmem.analysis.runs.comparison import Comparison, compare_analyses, compare_runs, run_figures
-from tbmem.analysis.runs.run_status import status_notes
 from tbmem.errors import TbmemError, UsageError
+from tbmem.offline.analyze import Pair
 from tbmem.offline.queries.run_reader import MissingError, RunReader, reason
 from tbmem.present.palette import category_colour
+from tbmem.present.views import empty_states
 from tbmem.present.views.comparison import compare_view, estimate_curve, predicted_categories, side_of, sides_view
-from tbmem.present.views.empty_states import (
-    NO_ESTIMATE,
-    NO_LOG,
-    NO_LOGDIR,
-    NO_RUNS,
-    NO_SAMPLES,
-    NOTHING_TO_COMPARE,
-    ONE_RANK,
-)
 from tbmem.present.views.live import live_series, ooms_of, windows_of, x_of, x_of_step
 from tbmem.present.views.operators import operators_view
 from tbmem.present.views.overview import finding_item, index_view, overview_of, rank_columns
@@ -42,32 +32,24 @@ Params = Mapping[str, Sequence[str]]
 
 
 class QueryParams:
-    """Checked parameters of a URL; a wrong one is named in the error."""
+    """Parameters of a URL; one that is wrong, or given twice where one value is meant, raises a UsageError."""
 
     def __init__(self, params: Params) -> None:
         self._params = {name: [value for value in values if value != ""] for name, values in params.items()}
 
     def all(self, name: str) -> list[str]:
         """Every value."""
-        return list(self._params.get(name, ()))
+        return self._params.get(name, [])
 
     def text(self, name: str) -> str | None:
-        """The value; ``None`` if it is not given.
-
-        Raises:
-            UsageError: It is given twice.
-        """
+        """The value; ``None`` if it is not given."""
         values = self.all(name)
         if len(values) > 1:
             raise UsageError(f"{name}= is given {len(values)} times")
         return values[0] if values else None
 
     def number(self, name: str) -> float | None:
-        """The value as a finite number.
-
-        Raises:
-            UsageError: It is not a finite number.
-        """
+        """The value as a finite number."""
         text = self.text(name)
         if text is None:
             return None
@@ -79,12 +61,8 @@ class QueryParams:
             raise UsageError(f"{name}={text}: not a number")
         return value
 
-    def integer(self, name: str, default: int | None, least: int, most: int) -> int:
-        """The value as an integer from ``least`` to ``most``.
-
-        Raises:
-            UsageError: It is no integer, out of range, or missing without a default.
-        """
+    def integer(self, name: str, default: int | None, least: int = 0, most: int = 1 << 62) -> int:
+        """The value as an integer from ``least`` to ``most``; required without a default."""
         text = self.text(name)
         if text is None:
             if default is None:
@@ -111,12 +89,7 @@ class Answers:
     """Answers of all views on the runs of some log folders."""
 
     def __init__(
-        self,
-        catalog: Catalog,
-        *,
-        source: str = "tensorboard",
-        written: str | None = None,
-        now: Callable[[], float] = time.time,
+        self, catalog: Catalog, source: str = "tensorboard", written: str = "", now: Callable[[], float] = time.time
     ) -> None:
         self.catalog = catalog
         self._reader = RunReader(catalog, now)
@@ -132,45 +105,27 @@ class Answers:
             "timeline": lambda params: timeline_view(
                 *self._part(params),
                 points=params.integer("points", POINTS, 10, _MAX_POINTS),
-                largest=params.integer("largest", LARGEST, 0, 1 << 31),
+                largest=params.integer("largest", LARGEST, most=1 << 31),
             ),
             "range": lambda params: brushed_view(
-                *self._part(params), limit=params.integer("limit", BRUSH_LIMIT, 0, 1 << 31)
+                *self._part(params), limit=params.integer("limit", BRUSH_LIMIT, most=1 << 31)
             ),
-            "stack": lambda params: stack_view(self._subject(params), params.integer("row", None, 0, 1 << 62)),
-            "peak": lambda params: peak_view(self._subject(params), params.text("device")),
+            "stack": lambda params: stack_view(self._subject(params), params.integer("row", None)),
+            "peak": lambda params: peak_view(*self._device(params)),
             "tensors": self._tensors,
-            "segments": lambda params: segments_view(self._subject(params), params.text("device")),
+            "segments": lambda params: segments_view(*self._device(params)),
             "operators": lambda params: operators_view(*self._part(params)),
         }
 
-    @property
-    def views(self) -> tuple[str, ...]:
-        """Names of all views."""
-        return tuple(self._views)
-
     def answer(self, view: str, params: Params) -> Any:
-        """One answer, plain JSON values.
-
-        Raises:
-            MissingError: There is no such view, run or file.
-            OutsideError: The file lies outside of the log folder.
-            UsageError: A parameter is wrong.
-            FileFormatError: The file cannot be read.
-        """
+        """One answer as plain JSON values; errors as in ``RunReader``, also where a parameter is wrong."""
         if view not in self._views:
             raise MissingError(f"there is no view {view!r}; there are {', '.join(self._views)}")
         return self._views[view](QueryParams(params))
 
-    def subject(self, run: str, file: str) -> RecordingView:
-        """A recording, analysed.
-
-        Raises:
-            MissingError: There is no such run or file.
-            FileFormatError: The file cannot be read.
-        """
-        folder = self._reader.run(run)
-        return self._reader.open(folder, self._reader.file(folder, file))
+    def subject(self, run: str | None, file: str | None) -> RecordingView:
+        """A recording, analyzed; errors as for ``answer``."""
+        return self._reader.recording(self._reader.run(run), file)
 
     def version(self, params: Params) -> tuple[str, ...]:
         """Cache key of answers on some runs: differs once one of their files or their status changes."""
@@ -179,38 +134,37 @@ class Answers:
         return tuple(f"{run.version} {self._reader.status(run.of(LOG)).standing.value}" for run in chosen)
 
     def _subject(self, params: QueryParams) -> RecordingView:
-        run = self._reader.run(params.text("run"))
-        return self._reader.open(run, self._reader.file(run, params.text("file")))
+        return self.subject(params.text("run"), params.text("file"))
+
+    def _device(self, params: QueryParams) -> tuple[RecordingView, str | None]:
+        return self._subject(params), params.text("device")
 
     def _part(self, params: QueryParams) -> tuple[RecordingView, str | None, str | None, float | None, float | None]:
-        subject = self._subject(params)
-        return subject, params.text("device"), params.text("axis"), params.number("from"), params.number("to")
+        return *self._device(params), params.text("axis"), params.number("from"), params.number("to")
 
     def _tensors(self, params: QueryParams) -> Any:
+        given = {name: params.text(name) for name in ("device", "search", "category", "sort", "order")}
         return tensors_view(
             self._subject(params),
-            params.text("device"),
-            search=params.text("search") or "",
-            category=params.text("category") or "",
-            sort=params.text("sort") or "bytes",
-            order=params.text("order") or "desc",
-            offset=params.integer("offset", 0, 0, 1 << 62),
-            limit=params.integer("limit", LIMIT, 0, 1 << 31),
+            **{name: text for name, text in given.items() if text is not None},
+            offset=params.integer("offset", 0),
+            limit=params.integer("limit", LIMIT, most=1 << 31),
         )
 
     def _index(self, params: QueryParams) -> Index:
         runs = self.catalog.runs()
-        empty: Empty | None = None
-        if not runs:
-            empty = NO_RUNS if self.catalog.roots else NO_LOGDIR
         return index_view(
             [self._item(run) for run in runs.values()],
             version=__version__,
             source=self._source,
-            written=self._written,
+            written=self._written or None,
             notes=[f"{root.path}: no such folder" for root in self.catalog.roots if not root.path.is_dir()],
-            empty=empty,
+            empty=None if runs else self._empty,
         )
+
+    @property
+    def _empty(self) -> Empty:
+        return empty_states.NO_RUNS if self.catalog.roots else empty_states.NO_LOGDIR
 
     def _item(self, run: Run) -> RunItem:
         logs = run.of(LOG)
@@ -235,7 +189,7 @@ class Answers:
         return {
             "runs": [overview_of(self._reader.logged(run), now) for run in chosen],
             "left_out": 0 if names else len(runs) - len(chosen),
-            "empty": None if chosen else NO_RUNS if self.catalog.roots else NO_LOGDIR,
+            "empty": None if chosen else self._empty,
         }
 
     def _live(self, params: QueryParams) -> Any:
@@ -247,22 +201,22 @@ class Answers:
             raise UsageError("run= is missing: name one run or several")
         requested = [self._reader.run(name) for name in dict.fromkeys(names)]
         runs = [self._reader.logged(run) for run in requested]
-        axes = [x_of(run, series, x) for run in runs for series in run.series]
-        axes = [axis for axis in axes if len(axis)]
+        pairs = [(run, series) for run in runs for series in run.series]
+        axes = [axis for run, series in pairs if len(axis := x_of(run, series, x))]
         low = min((float(axis[0]) for axis in axes), default=0.0)
         high = max((float(axis[-1]) for axis in axes), default=0.0)
         begin, end = params.number("from"), params.number("to")
         if begin is not None and end is not None and begin > end:
             raise UsageError(f"from={begin:g} lies after to={end:g}")
         begin, end = low if begin is None else max(begin, low), high if end is None else min(end, high)
-        count = sum(len(run.series) for run in runs)
-        points = min(params.integer("points", POINTS, 10, _MAX_POINTS), max(_MAX_LIVE_POINTS // max(count, 1), 100))
-        empty = None if axes else NO_SAMPLES if any(run.states for run in runs) else NO_LOG
+        share = max(_MAX_LIVE_POINTS // max(len(pairs), 1), 100)
+        points = min(params.integer("points", POINTS, 10, _MAX_POINTS), share)
+        empty = None if axes else empty_states.NO_SAMPLES if any(run.states for run in runs) else empty_states.NO_LOG
         return {
             "x": x,
             "extent": [low, high] if axes else [],
             "range": [begin, end] if axes else [],
-            "series": [live_series(run, series, x, begin, end, points) for run in runs for series in run.series],
+            "series": [live_series(run, series, x, begin, end, points) for run, series in pairs],
             "findings": [
                 finding_item(run.name, finding, x_of_step(run, finding.rank, finding.last_step, x))
                 for run in runs
@@ -279,33 +233,29 @@ class Answers:
         run = self._reader.run(params.text("run"))
         logged = self._reader.logged(run)
         columns, odd = rank_columns(logged)
-        recordings, errors = self._rank_recordings(run) if params.text("recordings") else (None, [])
+        errors = [*logged.errors]
+        recordings = self._rank_recordings(run, errors) if params.text("recordings") else None
         ranks = set(columns["rank"]) | {file.rank for file in run.recordings if file.rank is not None}
         return {
             "run": run.name,
             "columns": columns,
             "odd": odd,
             "recordings": recordings,
-            "errors": [*logged.errors, *errors],
-            "empty": None if len(ranks) > 1 else ONE_RANK,
+            "errors": errors,
+            "empty": None if len(ranks) > 1 else empty_states.ONE_RANK,
         }
 
-    def _rank_recordings(self, run: Run) -> tuple[RankRecordings | None, list[FileItem]]:
-        latest: dict[int, RunFile] = {}
-        for file in sorted(run.recordings, key=lambda file: file.changed_ns):
-            latest[file.rank or 0] = file
-        errors: list[FileItem] = []
+    def _rank_recordings(self, run: Run, errors: list[FileItem]) -> RankRecordings | None:
+        """The peak of the latest recording of each rank."""
+        latest = {file.rank or 0: file for file in sorted(run.recordings, key=lambda file: file.changed_ns)}
         opened = self._opened(run, (file for _, file in sorted(latest.items())[:_MAX_RANKS]), errors)
         if not opened:
-            return None, errors
+            return None
         mains = [subject.analysis.main for _, subject in opened]
         sizes = [{share.name: share.bytes for share in main.by_category} for main in mains]
-        names = [
-            name
-            for name in dict.fromkeys(name for size in sizes for name in size)
-            if any(size.get(name) for size in sizes)
-        ]
-        columns: RankRecordings = {
+        every = dict.fromkeys(name for size in sizes for name in size)
+        names = [name for name in every if any(size.get(name) for size in sizes)]
+        return {
             "rank": [file.rank or 0 for file, _ in opened],
             "file": [file.file for file, _ in opened],
             "device": [main.name for main in mains],
@@ -314,52 +264,30 @@ class Answers:
             "colours": [category_colour(name) for name in names],
             "bytes": [[size.get(name, 0) for size in sizes] for name in names],
         }
-        return columns, errors
 
     def _compare(self, params: QueryParams) -> Any:
-        pairs, subjects, errors = self._pair(params)
-        before, after = (run for run, _ in pairs)
-        states = [self._reader.logged(run).states for run, _ in pairs]
-        runs = compare_runs(*map(run_figures, states))
-        now = self._now()
-        status = [
-            f"{run.name}: {note}."
-            for (run, _), ranks in zip(pairs, states, strict=True)
-            for note in status_notes(ranks, now, "compared")
-        ]
-        first, second = subjects
-        if first is not None and second is not None:
-            comparison = compare_analyses(first.analysis, second.analysis)
-        else:
-            note = "Not both have recordings that can be read: only what their live logs say is compared."
-            comparison = Comparison(before="", after="", devices=(), notes=(note,))
+        errors: list[FileItem] = []
+        (first, before), (second, after) = self._pair(params, errors)
+        both = (before.analysis, after.analysis) if before is not None and after is not None else None
+        states = self._reader.logged(first).states, self._reader.logged(second).states
+        pair = Pair((first.name, second.name), both, states)
         return compare_view(
-            replace(comparison, before=before.name, after=after.name, runs=runs, notes=(*comparison.notes, *status)),
-            (None if first is None else first.file, None if second is None else second.file),
+            pair.compared(self._now(), "that can be read"),
+            (None if before is None else before.file, None if after is None else after.file),
             errors=errors,
-            empty=NOTHING_TO_COMPARE,
+            empty=empty_states.NOTHING_TO_COMPARE,
         )
 
     def _side_by_side(self, params: QueryParams) -> Any:
-        pairs, subjects, _ = self._pair(params)
-        sides = [side_of(subject) for subject in subjects if subject is not None]
+        sides = [side_of(subject) for _, subject in self._pair(params, []) if subject is not None]
         same = len({side.run for side in sides}) < len(sides)
         return sides_view([side._replace(name=f"{side.run}/{side.name}" if same else side.run) for side in sides])
 
-    def _pair(
-        self, params: QueryParams
-    ) -> tuple[list[tuple[Run, str | None]], list[RecordingView | None], list[FileItem]]:
-        """Two runs with the requested recordings, the recordings to compare, and the errors."""
-        runs = [self._reader.run(params.text(key), key) for key in ("before", "after")]
-        pairs = list(zip(runs, (params.text("before_file"), params.text("after_file")), strict=True))
-        errors: list[FileItem] = []
-        return pairs, [self._highest(run, file, errors) for run, file in pairs], errors
-
-    def _highest(self, run: Run, file: str | None, errors: list[FileItem]) -> RecordingView | None:
-        """The requested recording, else the one with the highest peak."""
-        if file is not None:
-            return self._reader.open(run, self._reader.file(run, file))
-        return self._sides(run, errors)[1]
+    def _pair(self, params: QueryParams, errors: list[FileItem]) -> Iterator[tuple[Run, RecordingView | None]]:
+        """Two runs, each with the requested recording, else the one with the highest peak."""
+        for key in ("before", "after"):
+            run, file = self._reader.run(params.text(key), key), params.text(f"{key}_file")
+            yield run, self._sides(run, errors)[1] if file is None else self._reader.recording(run, file)
 
     def _estimate(self, params: QueryParams) -> Any:
         run = self._reader.run(params.text("run"))
@@ -381,7 +309,7 @@ class Answers:
             "summary": summary,
             "notes": [] if both or not (predicted or summary) else ["Only one of the two is there."],
             "errors": errors,
-            "empty": None if predicted is not None or summary is not None else NO_ESTIMATE,
+            "empty": None if predicted is not None or summary is not None else empty_states.NO_ESTIMATE,
         }
 
     def _sides(self, run: Run, errors: list[FileItem]) -> tuple[RecordingView | None, RecordingView | None]:
@@ -408,9 +336,10 @@ class Answers:
         for file in run.of(ESTIMATE):
             try:
                 summary = json.loads(file.path.read_bytes())
-                if isinstance(summary, dict):
-                    return summary
-                raise ValueError("not a JSON object")
             except (OSError, ValueError) as error:
                 errors.append(self._reader.file_item(file, reason(error)))
+                continue
+            if isinstance(summary, dict):
+                return summary
+            errors.append(self._reader.file_item(file, "not a JSON object"))
         return None

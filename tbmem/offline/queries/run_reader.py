@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -54,7 +54,11 @@ class OutsideError(UsageError):
 
 
 class RunReader:
-    """Reads logs and recordings once, as long as they do not change."""
+    """Reads logs and recordings once, as long as they do not change.
+
+    Methods raise a UsageError if a name is missing, a MissingError if there is no such run or file, or none to read,
+    an OutsideError for a file outside of the log folder, and a FileFormatError for one that is damaged.
+    """
 
     def __init__(self, catalog: Catalog, now: Callable[[], float]) -> None:
         self.catalog = catalog
@@ -68,12 +72,7 @@ class RunReader:
         self._logged: OrderedDict[str, tuple[tuple[str, int], LoggedRun]] = OrderedDict()
 
     def run(self, name: str | None, key: str = "run") -> Run:
-        """The run of a name.
-
-        Raises:
-            MissingError: There is none.
-            UsageError: No name is given.
-        """
+        """The run of a name, given by the parameter ``key``."""
         if name is None:
             raise UsageError(f"{key}= is missing: name a run")
         run = self.catalog.runs().get(name)
@@ -81,65 +80,54 @@ class RunReader:
             raise MissingError(f"{key}={name}: no such run in the log folder")
         return run
 
-    def file(self, run: Run, file: str | None, key: str = "file") -> RunFile:
-        """The recording of a name in a run; only files of the catalog are ever opened.
-
-        Raises:
-            MissingError: There is none.
-            OutsideError: It lies outside of the log folder.
-            UsageError: No name is given.
-        """
+    def recording(self, run: Run, file: str | None) -> RecordingView:
+        """A recording of a run by name, analyzed; only files of the catalog are ever opened."""
         if file is None:
-            raise UsageError(f"{key}= is missing: name a recording of {run.name}")
-        for recording in run.recordings:
-            if recording.file == file:
-                if not is_inside(recording.path, run.root):
-                    raise OutsideError(f"{key}={file!r} lies outside of the log folder")
-                return recording
-        if "\0" in file or not is_inside(run.folder / file, run.root):
-            raise OutsideError(f"{key}={file!r} lies outside of the log folder")
-        raise MissingError(f"{key}={file}: no such recording in {run.name}")
+            raise UsageError(f"file= is missing: name a recording of {run.name}")
+        recording = next((recording for recording in run.recordings if recording.file == file), None)
+        path = run.folder / file if recording is None else recording.path
+        if "\0" in file or not is_inside(path, run.root):
+            raise OutsideError(f"file={file!r} lies outside of the log folder")
+        if recording is None:
+            raise MissingError(f"file={file}: no such recording in {run.name}")
+        return self.open(run, recording)
 
     def open(self, run: Run, file: RunFile) -> RecordingView:
-        """A recording, analysed.
-
-        Raises:
-            MissingError: It is gone, or cannot be read.
-            FileFormatError: It is damaged, or something else.
-        """
+        """A recording of a run, analyzed."""
         try:
-            return self._subject(run, file)
-        except FileNotFoundError as error:
-            raise MissingError(f"{file.file}: it is gone") from error
+            with self._locked(file):
+                subject = self._subjects.get(file.key)
+                if subject is None:
+                    with self._noting_errors(file):
+                        recording = read_recording(file.path, calls=True)
+                        analysis = analyze(recording.timeline, book=recording.book, name=file.name, path=str(file.path))
+                        subject = RecordingView(run.name, file.file, file.name, analysis, recording.calls)
+                    self._subjects[file.key] = subject
+                self._subjects.move_to_end(file.key)
         except OSError as error:
-            raise MissingError(f"{file.file}: {reason(error)}") from error
+            gone = isinstance(error, FileNotFoundError)
+            raise MissingError(f"{file.file}: {'it is gone' if gone else reason(error)}") from error
         except FileFormatError as error:
             raise FileFormatError(reason(error).replace(str(file.path), file.file)) from error
-
-    def _subject(self, run: Run, file: RunFile) -> RecordingView:
-        with self._locked(file):
-            subject = self._subjects.get(file.key)
-            if subject is None:
-                with self._noting_errors(file):
-                    recording = read_recording(file.path, calls=True)
-                    analysis = analyze(recording.timeline, book=recording.book, name=file.name, path=str(file.path))
-                    subject = RecordingView(run.name, file.file, file.name, analysis, recording.calls)
-                self._subjects[file.key] = subject
-            self._subjects.move_to_end(file.key)
         self._trim()
         return subject
 
-    @contextmanager
-    def _log(self, file: RunFile) -> Iterator[ColumnLog]:
-        """A live log, read up to its current end."""
+    def _read_log(self, file: RunFile) -> tuple[MonitorLog, RankState, list[DeviceSeries]]:
+        """A live log up to its current end: the records without samples, the state of its rank, and the samples."""
         path = str(file.path)
         with self._locked(file):
             log = self._logs.pop(path, None) or ColumnLog(file.path)
             with self._noting_errors(file):
                 log.read()
             self._logs[path] = log
-            yield log
+            devices = log.devices()
+            rest = replace(log.rest, headers=[*log.rest.headers], findings=[*log.rest.findings])
+            state = RankState()
+            state.add(replace(rest, headers=rest.headers[-1:], windows=[]))
+            for device in devices:
+                state.add(MonitorLog(rows=sample_rows(device, _state_rows(device))))
         self._trim()
+        return rest, state, [DeviceSeries(*device) for device in devices]
 
     @contextmanager
     def _locked(self, file: RunFile) -> Iterator[None]:
@@ -171,14 +159,13 @@ class RunReader:
 
     def status(self, logs: Sequence[RunFile]) -> RunStatus:
         """Status of a run from the first and last lines of its logs, so that hundreds of runs are listed quickly."""
-        return run_status([_with_liveness(self._edge(file), file) for file in logs], self._now())
-
-    def _edge(self, file: RunFile) -> RankState:
-        """State of a rank from the header and the last lines of its log, without devices."""
-        known = self._edges.get(str(file.path))
-        if known is None or known[0] != file.key:
-            known = self._edges[str(file.path)] = file.key, _edge_of(file)
-        return known[1]
+        states = []
+        for file in logs:
+            known = self._edges.get(str(file.path))
+            if known is None or known[0] != file.key:
+                known = self._edges[str(file.path)] = file.key, _state_without_devices(file.path)
+            states.append(_with_liveness(known[1], file))
+        return run_status(states, self._now())
 
     def file_item(self, file: RunFile, error: str | None = None) -> FileItem:
         """A file as plain values."""
@@ -202,7 +189,7 @@ class RunReader:
             for state, file in zip(logged.states, logged.logs, strict=True):
                 _with_liveness(state, file)
             return logged
-        logged = self._read_logs(run)
+        logged = self._read_run(run)
         with self._lock:
             self._logged[run.name] = (run.version, len(self._errors)), logged
             self._logged.move_to_end(run.name)
@@ -210,7 +197,7 @@ class RunReader:
                 self._logged.popitem(last=False)
         return logged
 
-    def _read_logs(self, run: Run) -> LoggedRun:
+    def _read_run(self, run: Run) -> LoggedRun:
         states: list[tuple[RankState, RunFile]] = []
         series: list[DeviceSeries] = []
         windows: list[Mapping[str, Any]] = []
@@ -219,44 +206,33 @@ class RunReader:
         notes: list[str] = []
         for file in run.of(LOG):
             try:
-                with self._log(file) as log:
-                    devices = [DeviceSeries(*device) for device in log.devices()]
-                    rest = replace(log.rest, headers=[*log.rest.headers], findings=[*log.rest.findings])
-                    state = _state(rest, log.devices(), devices)
+                rest, state, devices = self._read_log(file)
             except (TbmemError, OSError, ArithmeticError, LookupError, TypeError, ValueError) as error:
                 # whatever a log contains, the others are shown
                 errors.append(self.file_item(file, reason(error).replace(str(file.path), file.file)))
                 continue
             states.append((_with_liveness(state, file), file))
             series += devices
-            windows += [{**window, "rank": state.rank} for window in rest.windows if _has_steps(window)]
+            windows += [
+                {**window, "rank": state.rank}
+                for window in rest.windows
+                if all(isinstance(window.get(key), int) for key in ("first_step", "last_step"))
+            ]
             findings += [finding for finding in rest.findings if isinstance(finding.last_step, int)]
             notes += _notes(rest, state.rank)
         states.sort(key=lambda pair: pair[0].rank)
         broken = [self.file_item(file) for file in run.recordings if file.key in self._errors]
         return LoggedRun(
             run.name,
-            [state for state, _ in states],
-            series,
-            windows,
-            sorted(findings, key=lambda finding: finding.last_step),
-            [*errors, *broken],
-            [file.file for file in run.recordings],
-            notes,
-            [log for _, log in states],
+            states=[state for state, _ in states],
+            series=series,
+            windows=windows,
+            findings=sorted(findings, key=lambda finding: finding.last_step),
+            errors=[*errors, *broken],
+            recordings=[file.file for file in run.recordings],
+            notes=notes,
+            logs=[log for _, log in states],
         )
-
-
-def _state(log: MonitorLog, devices: Sequence[DeviceColumns], series: Sequence[DeviceSeries]) -> RankState:
-    state = RankState()
-    state.add(replace(log, headers=log.headers[-1:], windows=[]))
-    for columns, device in zip(devices, series, strict=True):
-        state.add(MonitorLog(rows=sample_rows(columns, _state_rows(device))))
-    return state
-
-
-def _has_steps(window: Mapping[str, Any]) -> bool:
-    return all(isinstance(window.get(key), int) for key in ("first_step", "last_step"))
 
 
 def _notes(log: MonitorLog, rank: int) -> list[str]:
@@ -278,14 +254,17 @@ def _with_liveness(state: RankState, file: RunFile) -> RankState:
     return state
 
 
-def _edge_of(file: RunFile) -> RankState:
+def _state_without_devices(path: Path) -> RankState:
+    """State of a rank from the header and the last lines of its log; the run may have been resumed."""
     state = RankState()
     try:
-        with open(file.path, "rb") as stream:
-            state.add(_piece(_header_line(stream)))
+        with open(path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            begin = max(content.rfind(_HEADER), 0)
+            end = content.find(b"\n", begin)
+            state.add(_parsed([content[begin : end if end >= 0 else len(content)]]))
     except (OSError, ValueError):
         return state
-    last = _last_lines(file.path)
+    last = _last_lines(path)
     last.headers.clear()
     state.add(last)
     return state
@@ -296,24 +275,16 @@ def _last_lines(path: Path) -> MonitorLog:
     try:
         with open(path, "rb") as file:
             file.seek(max(file.seek(0, os.SEEK_END) - _TAIL, 0))
-            return _piece(*file.read().rstrip(b"\n").split(b"\n")[-_LAST_LINES:])
+            return _parsed(file.read().rstrip(b"\n").split(b"\n")[-_LAST_LINES:])
     except OSError:
         return MonitorLog()
 
 
-def _header_line(stream: BinaryIO) -> bytes:
-    """The last header: the run may have been resumed."""
-    with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        begin = max(content.rfind(_HEADER), 0)
-        end = content.find(b"\n", begin)
-        return bytes(content[begin : end if end >= 0 else len(content)])
-
-
-def _piece(*lines: bytes) -> MonitorLog:
-    piece = MonitorLog()
+def _parsed(lines: Sequence[bytes]) -> MonitorLog:
+    log = MonitorLog()
     for line in lines:
-        parse_line(line, piece)
-    return piece
+        parse_line(line, log)
+    return log
 
 
 def _drop(cache: OrderedDict[_Name, _Value], size: Callable[[_Value], int], max_size: int, max_count: int) -> None:
@@ -329,7 +300,7 @@ def reason(error: BaseException) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
-def _state_rows(device: DeviceSeries) -> I64:
+def _state_rows(device: DeviceColumns) -> I64:
     """Rows that determine a rank's state: of a long series the ends and the extremes of each range of rows."""
     count = len(device.columns["step"])
     if count <= _STATE_ROWS:

@@ -8,73 +8,71 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from tbmem.analysis.recordings.category_rules import CategoryTable
 from tbmem.analysis.recordings.result import Analysis
-from tbmem.analysis.runs.comparison import OddOne, odd_one
+from tbmem.analysis.runs.comparison import odd_one
 from tbmem.analysis.runs.run_report import RunReport, run_report
 from tbmem.errors import FileFormatError
 from tbmem.model.files import PARTIAL_SUFFIX
 from tbmem.offline.analyze import analyze_recording, each, without_rows
 from tbmem.offline.live_logs import read_run
-from tbmem.offline.reports.pages import Compared, analysis_html, comparison_html, run_html, subject_of
+from tbmem.offline.reports.pages import analysis_html, comparison_html, run_html, subject_of
 from tbmem.present.figures.figures import write_pictures
 from tbmem.present.figures.series import draw_series
 from tbmem.present.text.analysis_report import report_text
 from tbmem.present.text.analysis_tables import analyses_view
 from tbmem.present.text.readme import Recorded, comparison_text, findings_text, run_text
 from tbmem.present.views.comparison import Side, side_of
-from tbmem.present.views.recording_view import RecordingView
 from tbmem.sources.recording import read_recording
 from tbmem.sources.runs.recording_files import RecordingFile, find_recordings
 from tbmem.units import format_moment
 
-LATEST = "latest"
+RESULTS = "results"
+"""Default parent folder of reports."""
+_LATEST = "latest"
 """Link to the newest folder, beside it."""
 _UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
 _MAX_NAME = 120
 
 
+@dataclass
 class ResultFolder:
-    """A folder that is being filled: write to ``path``; ``final`` is its path after the block has ended."""
+    """A folder that is being filled."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.final = path
+    path: Path
+    final: Path
+    """Its path after the block has ended."""
 
 
 @contextmanager
 def result_folder(out: str | os.PathLike[str], name: str, moment: float) -> Iterator[ResultFolder]:
-    """Fill a folder under a temporary name, so that an incomplete one is never seen.
+    """Fill the folder ``YYYYMMDD_HHMMSS_<name>`` under a temporary name, so that an incomplete one is never seen.
 
-    Args:
-        out: The parent folder, created if missing.
-        name: Name of the subject of the results.
-        moment: Unix time; the folder is called ``YYYYMMDD_HHMMSS_<name>``.
-
-    Yields:
-        The folder; it is renamed at the end, and ``latest`` points to it. After an error nothing is left.
-
-    Raises:
-        OSError: It cannot be written.
+    It is renamed at the end, and the link ``latest`` beside it points to it. After an error nothing is left, not even
+    the parent folder ``out`` if that is new.
     """
     parent = Path(out).expanduser()
     missing = [folder for folder in (parent, *parent.parents) if not folder.exists()]
     parent.mkdir(parents=True, exist_ok=True)
     title = f"{time.strftime('%Y%m%d_%H%M%S', time.localtime(moment))}_{clean_name(name)}"
-    folder = ResultFolder(parent / f".{title}.{os.getpid()}{PARTIAL_SUFFIX}")
+    folder = ResultFolder(parent / f".{title}.{os.getpid()}{PARTIAL_SUFFIX}", parent / title)
     try:
         folder.path.mkdir()
         yield folder
-        folder.final = _rename(folder.path, parent, title)
+        for number in count(2):
+            if not folder.final.exists():
+                break
+            folder.final = parent / f"{title}-{number}"
+        folder.path.rename(folder.final)
     except BaseException:
         shutil.rmtree(folder.path, ignore_errors=True)
         with contextlib.suppress(OSError):
@@ -89,21 +87,10 @@ def clean_name(name: str) -> str:
     return _UNFIT.sub("_", name).strip("._-")[:_MAX_NAME] or "recording"
 
 
-def _rename(partial: Path, parent: Path, title: str) -> Path:
-    """Rename a complete folder; a second one with the same title gets a number."""
-    for number in count(1):
-        final = parent / (title if number == 1 else f"{title}-{number}")
-        if final.exists():
-            continue
-        partial.rename(final)
-        return final
-    raise AssertionError("numbers do not end")
-
-
 def _point_to(folder: Path) -> None:
     """Point the link ``latest`` to the folder, where links are possible and it is no file or folder of the user's."""
-    link = folder.with_name(LATEST)
-    fresh = folder.with_name(f".{LATEST}.{os.getpid()}{PARTIAL_SUFFIX}")
+    link = folder.with_name(_LATEST)
+    fresh = folder.with_name(f".{_LATEST}.{os.getpid()}{PARTIAL_SUFFIX}")
     if link.exists() and not link.is_symlink():
         return
     with contextlib.suppress(OSError, NotImplementedError):
@@ -112,19 +99,12 @@ def _point_to(folder: Path) -> None:
         fresh.replace(link)
 
 
-RESULTS = "results"
-"""Default parent folder of reports."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(NamedTuple):
     """The folder of a report on recordings, and its content."""
 
     folder: Path
     analyses: tuple[Analysis, ...]
     """Without their rows."""
-    odd: OddOne | None
-    """The outlier, if there is one."""
 
 
 def write_report(
@@ -136,7 +116,7 @@ def write_report(
     on_skip: Callable[[str], None] | None = None,
     now: Callable[[], float] = time.time,
 ) -> Report:
-    """Analyse recordings and write a report folder.
+    """Analyze recordings and write a report folder.
 
     Args:
         *sources: Files, folders and patterns.
@@ -157,72 +137,52 @@ def write_report(
     with result_folder(out, title, moment) as folder:
         written = format_moment(moment)
         rename = name if len(files) == 1 else None
-        work = partial(write_one, folder=folder.path, table=table, name=rename, written=written)
+        work = partial(_write_one, folder=folder.path, table=table, name=rename, written=written)
         parts = each(work, files, executor, on_skip)
         analyses = tuple(analysis for analysis, _ in parts)
-        odd = odd_one(analyses)
         if len(parts) == 1:
-            _lift(folder.path)
+            # a single recording has no sub-folder
+            (inner,) = folder.path.iterdir()
+            for path in inner.iterdir():
+                path.rename(folder.path / path.name)
+            inner.rmdir()
         else:
-            _write_comparison(parts, odd, folder.path, written)
-    return Report(folder=folder.final, analyses=analyses, odd=odd)
+            odd = odd_one(analyses)
+            texts = {
+                "report.html": comparison_html(parts, odd, written),
+                "README.md": comparison_text(analyses, odd, written),
+                "comparison.json": json.dumps(analyses_view(analyses, odd), indent=2) + "\n",
+            }
+            _write_texts(folder.path, texts)
+    return Report(folder.final, analyses)
 
 
-def write_one(
+def _write_one(
     file: RecordingFile, *, folder: Path, table: CategoryTable | None, name: str | None, written: str
 ) -> tuple[Analysis, Side]:
-    """Write the report of one recording into a sub-folder of its name.
-
-    Returns:
-        The analysis without its rows, and its column in a comparison.
-    """
+    """Write the report of one recording into a sub-folder; returns what comparisons need, without rows."""
     recording = read_recording(file.path, calls=True)
-    analysis = analyze_recording(recording, file, table=table, name=name)
+    analysis = analyze_recording(recording, name or file.name, table)
+    subject = subject_of(analysis, recording.calls)
     own_folder = folder / file.name
     own_folder.mkdir()
-    subject = subject_of(analysis, recording.calls)
-    _write_analysis(subject, own_folder, written)
+    write_pictures(analysis, own_folder)
+    texts = {
+        "analysis_report.txt": report_text(analysis, written),
+        "README.md": findings_text(analysis, written),
+        "report.html": analysis_html(subject, written),
+        "analysis.json": json.dumps(analysis.to_dict(), indent=2) + "\n",
+    }
+    _write_texts(own_folder, texts)
     return without_rows(analysis), side_of(subject)
 
 
-def _write_analysis(subject: RecordingView, folder: Path, written: str) -> None:
-    """Write pictures, texts, figures and the page of one analysis into an existing folder."""
-    analysis = subject.analysis
-    write_pictures(analysis, folder)
-    write_text(folder / "analysis_report.txt", report_text(analysis, written))
-    write_text(folder / "README.md", findings_text(analysis, written))
-    write_text(folder / "report.html", analysis_html(subject, written))
-    write_json(folder / "analysis.json", analysis.to_dict())
+def _write_texts(folder: Path, texts: Mapping[str, str]) -> None:
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
 
 
-def _write_comparison(parts: tuple[tuple[Analysis, Side], ...], odd: OddOne | None, folder: Path, written: str) -> None:
-    analyses = [analysis for analysis, _ in parts]
-    compared = [Compared(analysis, side, f"{analysis.name}/report.html") for analysis, side in parts]
-    write_text(folder / "report.html", comparison_html(compared, odd, written))
-    write_text(folder / "README.md", comparison_text(analyses, odd, written))
-    write_json(folder / "comparison.json", analyses_view(analyses, odd))
-
-
-def _lift(folder: Path) -> None:
-    """Move the files of a single recording out of its sub-folder."""
-    (inner,) = folder.iterdir()
-    for path in inner.iterdir():
-        path.rename(folder / path.name)
-    inner.rmdir()
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text, in UTF-8."""
-    path.write_text(text, encoding="utf-8")
-
-
-def write_json(path: Path, data: Any) -> None:
-    """Write plain JSON values."""
-    write_text(path, json.dumps(data, indent=2) + "\n")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenRunReport:
+class WrittenRunReport(NamedTuple):
     """The folder of a run's report, and its content."""
 
     folder: Path
@@ -239,13 +199,7 @@ def recordings_of(run: str | os.PathLike[str]) -> tuple[RecordingFile, ...]:
 
 
 def read_run_report(run: str | os.PathLike[str], now: Callable[[], float] = time.time) -> RunReport:
-    """Report of a run from its live logs.
-
-    Raises:
-        FileFormatError: There is no log, or it is damaged.
-        UsageError: There are several runs in the folder.
-        OSError: A file cannot be read.
-    """
+    """Report of a run from its live logs; errors as in ``read_run``."""
     logs = read_run(run)
     return run_report(logs.logs, logs.name, str(logs.folder), states=logs.states, now=now())
 
@@ -260,16 +214,7 @@ def write_run_report(
     on_skip: Callable[[str], None] | None = None,
     now: Callable[[], float] = time.time,
 ) -> WrittenRunReport:
-    """Write a report folder of a run.
-
-    Args:
-        run: The run's folder.
-        out: Where the folder ``YYYYMMDD_HHMMSS_<name>`` is made, and the link ``latest`` to it.
-        name: By default the run's.
-        table: Rules by which categories are inferred where there is no book.
-        executor: Runs the analyses of the recordings; by default they run in this process.
-        on_skip: Called with the reason, in one line, for each file that was skipped.
-        now: Unix time.
+    """Write a report folder of a run, also where its recordings cannot be read; arguments as for ``write_report``.
 
     Raises:
         FileFormatError: There is no log, or it is damaged; nothing is written then.
@@ -281,25 +226,23 @@ def write_run_report(
     moment = now()
     written = format_moment(moment)
     with result_folder(out, name or report.name, moment) as folder:
-        work = partial(write_one, folder=folder.path, table=table, name=None, written=written)
+        work = partial(_write_one, folder=folder.path, table=table, name=None, written=written)
         try:
             parts = each(work, files, executor, on_skip)
         except FileFormatError as error:
-            # the log is enough for a report: recordings that cannot be read do not prevent it
             parts = ()
             if on_skip is not None:
                 on_skip(str(error))
         names = {file.name: file.path.name for file in files}
-        recorded = tuple(
-            Recorded(analysis, names.get(analysis.name, analysis.name), analysis.name) for analysis, _ in parts
-        )
+        recorded = tuple(Recorded(analysis, names[side.name], side.name) for analysis, side in parts)
         windows = [dict(window) for window in report.windows if window["rank"] == report.ranks[0]]
         if report.series:
             draw_series(report.name, report.series, report.findings, windows, folder.path / "memory_series.png")
-        write_text(folder.path / "report.html", run_html(run, written))
-        write_text(folder.path / "README.md", run_text(report, recorded, written))
-        write_json(
-            folder.path / "run.json",
-            {**report.to_dict(), "recordings": {item.file: item.analysis.to_dict() for item in recorded}},
-        )
-    return WrittenRunReport(folder=folder.final, report=report, recorded=recorded)
+        recordings = {item.file: item.analysis.to_dict() for item in recorded}
+        texts = {
+            "report.html": run_html(run, written),
+            "README.md": run_text(report, recorded, written),
+            "run.json": json.dumps({**report.to_dict(), "recordings": recordings}, indent=2) + "\n",
+        }
+        _write_texts(folder.path, texts)
+    return WrittenRunReport(folder.final, report, recorded)

@@ -6,15 +6,16 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tbmem import __version__
 from tbmem.analysis.recordings.result import Analysis
 from tbmem.analysis.runs.comparison import Comparison, OddOne, compare_analyses
 from tbmem.analysis.runs.run_status import run_status
-from tbmem.errors import RunFolderError, TbmemError, UsageError
-from tbmem.model.files import atomic_write
+from tbmem.errors import TbmemError, UsageError
+from tbmem.model.files import write_file
 from tbmem.model.timeline_tables import OperatorCalls
 from tbmem.offline.analyze import Pair
 from tbmem.offline.live_logs import read_run
@@ -35,13 +36,9 @@ from tbmem.units import format_moment
 
 _MAX_RECORDINGS = 24
 _BANDS = 1000
-_TIMELINE_POINTS = 4000
+_POINTS = 4000
 """Enough for charts of 2000 columns: a page cannot request more."""
 _MAX_STACKS = 150
-_POINTS = "4000"
-_RECORDING_VIEWS = ["timeline", "peak", "segments", "operators"]
-"""Views of a single recording, which has no log."""
-_COMPARISON_VIEWS = ["compare"]
 _ALL_PAIRS = 6
 """Up to so many recordings any two can be compared; of more, each with the first, the last and the outlier."""
 _CHANGES, _CHANGES_OF_MANY = 100, 30
@@ -57,22 +54,7 @@ def write_html(run: str | os.PathLike[str], path: str | os.PathLike[str], now: C
         UsageError: There are several runs in the folder.
         RunFolderError: The file cannot be written.
     """
-    return write_page(run_html(run, format_moment(now())), path)
-
-
-def write_page(page: str, path: str | os.PathLike[str]) -> Path:
-    """Write a page as one file.
-
-    Raises:
-        RunFolderError: It cannot be written.
-    """
-    target = Path(path).expanduser()
-    try:
-        with atomic_write(target) as partial:
-            partial.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise RunFolderError(f"{path}: cannot be written: {error.strerror or error}") from error
-    return target
+    return write_file(path, run_html(run, format_moment(now())).encode())
 
 
 def run_html(run: str | os.PathLike[str], written: str) -> str:
@@ -84,7 +66,7 @@ def run_html(run: str | os.PathLike[str], written: str) -> str:
     """
     logs = read_run(run)
     catalog = Catalog([Root(logs.folder, own_run=logs.name)])
-    answers = Answers(catalog, source="report", written=written)
+    answers = Answers(catalog, "report", written)
     if logs.name not in catalog.runs():
         raise UsageError(f"{run}: the run is gone")
     return web_page(f"{logs.name} · tbmem", dict(_run_answers(answers, logs.name)))
@@ -99,7 +81,7 @@ def _run_answers(answers: Answers, run: str) -> Iterator[tuple[str, Any]]:
             subjects.append(answers.subject(run, recording.file))
         except TbmemError:
             continue
-    live: dict[str, list[str]] = {"run": [run], "points": [_POINTS]}
+    live: dict[str, list[str]] = {"run": [run], "points": [str(_POINTS)]}
     yield key_of("live", {"run": run}), answers.answer("live", live)
     yield key_of("live", {"run": run, "x": "time"}), answers.answer("live", {**live, "x": ["time"]})
     for view in ("overview", "estimate"):
@@ -115,40 +97,15 @@ def _run_answers(answers: Answers, run: str) -> Iterator[tuple[str, Any]]:
 
 
 def analysis_html(subject: RecordingView, written: str = "") -> str:
-    """The page of one recording."""
-    items = [recording_item(subject.run, subject.file, subject.analysis.source)]
-    return _page(f"Memory of {subject.run}", items, _RECORDING_VIEWS, dict(_recording_answers(subject)), written)
+    """The page of one recording, which has no log."""
+    views = ["timeline", "peak", "segments", "operators"]
+    return _page(f"Memory of {subject.run}", [_item(subject)], views, dict(_recording_answers(subject)), written)
 
 
 def subject_of(analysis: Analysis, calls: OperatorCalls | None = None) -> RecordingView:
     """A recording as a run of its own."""
     run = analysis.name or "recording"
     return RecordingView(run, Path(analysis.path).name or run, run, analysis, calls)
-
-
-def recording_item(run: str, file: str, kind: str) -> RunItem:
-    """The entry of a recording in the list of runs."""
-    item: FileItem = {
-        "file": file,
-        "name": run,
-        "kind": kind or TRACE,
-        "rank": None,
-        "bytes": 0,
-        "changed": 0.0,
-        "error": None,
-    }
-    files = run_status([], 0.0)
-    return {
-        "run": run,
-        "status": files.standing.value,
-        "status_text": files.text,
-        "changed": 0.0,
-        "version": "",
-        "ranks": [],
-        "logs": [],
-        "recordings": [item] if file else [],
-        "estimates": [],
-    }
 
 
 def _recording_answers(subject: RecordingView) -> Iterator[tuple[str, Any]]:
@@ -162,7 +119,7 @@ def _recording_answers(subject: RecordingView) -> Iterator[tuple[str, Any]]:
         if device is not main:
             query["device"] = device.name
         answers: dict[str, Any] = {
-            "timeline": timeline_view(subject, device.name, points=_TIMELINE_POINTS, largest=_BANDS),
+            "timeline": timeline_view(subject, device.name, points=_POINTS, largest=_BANDS),
             "peak": peak_view(subject, device.name),
             "tensors": tensors_view(subject, device.name),
             "segments": segments_view(subject, device.name),
@@ -181,27 +138,17 @@ def _recording_answers(subject: RecordingView) -> Iterator[tuple[str, Any]]:
         yield key_of("stack", {"run": subject.run, "file": subject.file, "row": str(row)}), stack_view(subject, row)
 
 
-class Compared(NamedTuple):
-    """One recording of a comparison page."""
-
-    analysis: Analysis
-    """May be without its rows."""
-    side: Side
-    link: str = ""
-    """Its own page, relative to the comparison page."""
-
-
-def comparison_html(recordings: Sequence[Compared], odd: OddOne | None = None, written: str = "") -> str:
-    """The page of several recordings."""
+def comparison_html(recordings: Sequence[tuple[Analysis, Side]], odd: OddOne | None = None, written: str = "") -> str:
+    """The page of several recordings, with links to the page of each; the analyses may be without their rows."""
+    sides = [side for _, side in recordings]
     most = _CHANGES if len(recordings) <= _ALL_PAIRS else _CHANGES_OF_MANY
-    answers: dict[str, Any] = {
-        "sides": sides_view([each.side for each in recordings], odd, [each.link for each in recordings])
-    }
-    for before, after in _pairs(recordings, odd):
-        comparison = compare_analyses(before.analysis, after.analysis)
-        answers |= _pair_answers(comparison, (before.side.file, after.side.file), most)
-    items = [recording_item(each.side.run, each.side.file, each.analysis.source) for each in recordings]
-    return _page(f"Memory of {len(recordings)} recordings", items, _COMPARISON_VIEWS, answers, written)
+    answers: dict[str, Any] = {"sides": sides_view(sides, odd, [f"{side.name}/report.html" for side in sides])}
+    ends = {sides[0].name, sides[-1].name, *([] if odd is None else [odd.name])}
+    for (before, first), (after, second) in permutations(recordings, 2):
+        if len(recordings) <= _ALL_PAIRS or {first.name, second.name} & ends:
+            answers |= _pair_answers(compare_analyses(before, after), (first.file, second.file), most)
+    items = [(side.run, side.file, analysis.source) for analysis, side in recordings]
+    return _page(f"Memory of {len(recordings)} recordings", items, ["compare"], answers, written)
 
 
 def write_pair_html(pair: Pair, path: str | os.PathLike[str], now: Callable[[], float] = time.time) -> Path:
@@ -210,37 +157,20 @@ def write_pair_html(pair: Pair, path: str | os.PathLike[str], now: Callable[[], 
     Raises:
         RunFolderError: The file cannot be written.
     """
-    pair = _with_distinct_names(pair)
-    sides = [side_of(subject_of(analysis)) for analysis in pair.analyses or ()]
-    files = [side.file for side in sides] or ["", ""]
-    kinds = [analysis.source for analysis in pair.analyses or ()] or ["", ""]
+    if pair.names[0] == pair.names[1]:  # the page's lists need two names
+        again = f"{pair.names[0]} again"
+        analyses = pair.analyses and (pair.analyses[0], replace(pair.analyses[1], name=again))
+        pair = pair._replace(names=(pair.names[0], again), analyses=analyses)
+    subjects = [subject_of(analysis) for analysis in pair.analyses or ()]
+    first, second = (subject.file for subject in subjects) if subjects else (None, None)
     answers: dict[str, Any] = {
-        "sides": sides_view(sides),
-        **_pair_answers(pair.compared(), (files[0] or None, files[1] or None)),
-        **_pair_answers(pair.reversed().compared(), (files[1] or None, files[0] or None)),
+        "sides": sides_view([side_of(subject) for subject in subjects]),
+        **_pair_answers(pair.compared(), (first, second)),
+        **_pair_answers(pair.reversed().compared(), (second, first)),
     }
-    items = [recording_item(*entry) for entry in zip(pair.names, files, kinds, strict=True)]
+    items = [_item(subject) for subject in subjects] or [(name, "", "") for name in pair.names]
     title = f"Memory of {pair.names[0]} and {pair.names[1]}"
-    return write_page(_page(title, items, _COMPARISON_VIEWS, answers, format_moment(now())), path)
-
-
-def _with_distinct_names(pair: Pair) -> Pair:
-    """The pair with two different names, which the page's lists need."""
-    name, other = pair.names
-    if name != other:
-        return pair
-    other = f"{name} again"
-    analyses = pair.analyses and (pair.analyses[0], replace(pair.analyses[1], name=other))
-    return pair._replace(names=(name, other), analyses=analyses)
-
-
-def _pairs(recordings: Sequence[Compared], odd: OddOne | None) -> Iterator[tuple[Compared, Compared]]:
-    ends = {0, len(recordings) - 1}
-    for first, before in enumerate(recordings):
-        for second, after in enumerate(recordings):
-            is_chosen = {first, second} & ends or (odd is not None and odd.name in (before.side.name, after.side.name))
-            if first != second and (is_chosen or len(recordings) <= _ALL_PAIRS):
-                yield before, after
+    return write_file(path, _page(title, items, ["compare"], answers, format_moment(now())).encode())
 
 
 def _pair_answers(comparison: Comparison, files: tuple[str | None, str | None], most: int = _CHANGES) -> dict[str, Any]:
@@ -252,7 +182,30 @@ def _pair_answers(comparison: Comparison, files: tuple[str | None, str | None], 
     }
 
 
-def _page(title: str, items: Sequence[RunItem], views: Sequence[str], answers: Mapping[str, Any], written: str) -> str:
-    """A page of recordings without a log folder."""
-    index = index_view(items, version=__version__, source="report", written=written or None)
+def _item(subject: RecordingView) -> tuple[str, str, str]:
+    return subject.run, subject.file, subject.analysis.source
+
+
+def _page(
+    title: str, items: Sequence[tuple[str, str, str]], views: Sequence[str], answers: Mapping[str, Any], written: str
+) -> str:
+    """A page without a log folder, of recordings given by run, file and source."""
+    status = run_status([], 0.0)
+    runs: list[RunItem] = []
+    for run, file, kind in items:
+        item = FileItem(file=file, name=run, kind=kind or TRACE, rank=None, bytes=0, changed=0.0, error=None)
+        runs.append(
+            {
+                "run": run,
+                "status": status.standing.value,
+                "status_text": status.text,
+                "changed": 0.0,
+                "version": "",
+                "ranks": [],
+                "logs": [],
+                "recordings": [item] if file else [],
+                "estimates": [],
+            }
+        )
+    index = index_view(runs, version=__version__, source="report", written=written or None)
     return web_page(f"{title} · tbmem", {"views": views, "index": index, **answers})
