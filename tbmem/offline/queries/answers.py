@@ -32,7 +32,7 @@ from tbmem.present.views.peak import peak_view, stack_view
 from tbmem.present.views.range import LIMIT as BRUSH_LIMIT
 from tbmem.present.views.range import brushed_view
 from tbmem.present.views.recording_view import RecordingView
-from tbmem.present.views.run_schema import Empty, FileItem, Index, RankRecordings, RunItem
+from tbmem.present.views.run_schema import Empty, FileItem, RunItem
 from tbmem.present.views.segments import segments_view
 from tbmem.present.views.tensors import LIMIT, tensors_view
 from tbmem.present.views.timeline import LARGEST, POINTS, timeline_view
@@ -198,7 +198,7 @@ class Answers:
             limit=params.integer("limit", LIMIT, 0, 1 << 31),
         )
 
-    def _index(self, params: QueryParams) -> Index:
+    def _index(self, params: QueryParams) -> Any:
         runs = self.catalog.runs()
         empty: Empty | None = None
         if not runs:
@@ -290,7 +290,7 @@ class Answers:
             "empty": None if len(ranks) > 1 else ONE_RANK,
         }
 
-    def _rank_recordings(self, run: Run) -> tuple[RankRecordings | None, list[FileItem]]:
+    def _rank_recordings(self, run: Run) -> tuple[dict[str, Any] | None, list[FileItem]]:
         latest: dict[int, RunFile] = {}
         for file in sorted(run.recordings, key=lambda file: file.changed_ns):
             latest[file.rank or 0] = file
@@ -305,7 +305,7 @@ class Answers:
             for name in dict.fromkeys(name for size in sizes for name in size)
             if any(size.get(name) for size in sizes)
         ]
-        columns: RankRecordings = {
+        columns = {
             "rank": [file.rank or 0 for file, _ in opened],
             "file": [file.file for file, _ in opened],
             "device": [main.name for main in mains],
@@ -367,7 +367,7 @@ class Answers:
         errors: list[FileItem] = []
         predicted, measured = self._sides(run, errors)
         summary = self._summary(run, errors)
-        curves = [None if side is None else estimate_curve(side, None, points) for side in (predicted, measured)]
+        curves = [None if side is None else estimate_curve(side, points) for side in (predicted, measured)]
         peaks = [None if curve is None else curve["peak"] for curve in curves]
         if peaks[0] is None and summary is not None and isinstance(summary.get("peak_allocated"), int):
             peaks[0] = summary["peak_allocated"]

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _BARS = "▁▂▃▄▅▆▇█"
+_PEAK = {"peak": "bytes", "peak_step": "step", "peak_counter": "counter", "total": "total", "headroom": "headroom"}
+"""Fields of the peak by their key in JSON."""
 _SEVERITY_STYLES = {Severity.INFO: "", Severity.WARNING: "yellow", Severity.CRITICAL: "red"}
 _STYLES = {FindingKind.STABLE: "green", FindingKind.LEAK: "bold red", FindingKind.OOM: "bold red"}
 
@@ -43,22 +45,18 @@ def _rank_view(state: RankState, now: float) -> dict[str, Any]:
         "rank": state.rank,
         "host": state.header.get("host"),
         **rank_status(state, now).to_dict(),
-        "devices": [_device_view(state, track) for track in state.devices],
+        "devices": [device_view(state, track) for track in state.devices],
     }
 
 
-def _device_view(state: RankState, track: DeviceHistory) -> dict[str, Any]:
-    last, peak = track.last, track.peak
+def device_view(state: RankState, track: DeviceHistory) -> dict[str, Any]:
+    """A device as plain JSON values, with at most 64 ``levels`` after the steps and ``peaks`` within them."""
+    sizes = {name: getattr(track.last, name, None) for name in ("allocated", "reserved")}
     return {
         "device": track.device,
         "verdict": state.verdict(track.device).value,
-        "allocated": last.allocated if last is not None else None,
-        "reserved": last.reserved if last is not None else None,
-        "peak": peak.bytes if peak is not None else None,
-        "peak_step": peak.step if peak is not None else None,
-        "peak_counter": peak.counter if peak is not None else None,
-        "total": peak.total if peak is not None else None,
-        "headroom": peak.headroom if peak is not None else None,
+        **sizes,
+        **{name: getattr(track.peak, field, None) for name, field in _PEAK.items()},
         "growth_per_step": state.growth_per_step(track),
         "levels": track.levels(64),
         "peaks": track.peaks(64),
