@@ -36,16 +36,8 @@ from tbmem.units import GIB
 
 TAG_PREFIX = "memory"
 GIB_TAGS = (
-    "allocated",
-    "reserved",
-    "peak_allocated",
-    "peak_reserved",
-    "device_used",
-    "host_rss",
-    "host_peak_rss",
-    "host_private",
-    "workers_rss",
-    "workers_private",
+    *("allocated", "reserved", "peak_allocated", "peak_reserved", "device_used"),
+    *("host_rss", "host_peak_rss", "host_private", "workers_rss", "workers_private"),
 )
 UTILIZATION_TAG = "utilization_percent"
 COUNT_TAGS = ("alloc_retries",)

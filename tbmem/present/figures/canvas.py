@@ -41,15 +41,7 @@ _STYLE: Any = {
 
 @contextmanager
 def picture(path: Path, title: str, subtitle: str, width: float = 12, height: float = 6.5) -> Iterator[Figure]:
-    """A figure with a heading, saved at the end of the block.
-
-    Args:
-        path: The PNG.
-        title: First line, large.
-        subtitle: Second line, small.
-        width: In inches, at 120 dots per inch.
-        height: In inches.
-    """
+    """A figure of ``width`` and ``height`` inches with a heading, saved as PNG at the end of the block."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

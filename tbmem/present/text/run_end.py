@@ -21,19 +21,12 @@ def summary_view(summary: RunSummary) -> dict[str, Any]:
     return {
         "verdicts": {verdict.device: verdict.kind.value for verdict in summary.verdicts},
         "peak": {peak.device: _peak_view(peak) for peak in summary.peaks},
-        "traces": list(summary.traces),
-        "snapshots": list(summary.snapshots),
-        "address_books": list(summary.address_books),
-        "monitor_log": summary.monitor_log,
-        "findings": [finding.to_dict() for finding in summary.findings],
-        "steps": summary.steps,
-        "seconds": round(summary.seconds, 3),
-        "rank": summary.rank,
-        "logdir": summary.logdir,
+        **{name: list(getattr(summary, name)) for name in ("traces", "snapshots", "address_books", "problems")},
+        **{name: getattr(summary, name) for name in ("monitor_log", "steps", "rank", "logdir", "exception")},
         "run": summary.folder,
+        "seconds": round(summary.seconds, 3),
+        "findings": [finding.to_dict() for finding in summary.findings],
         "profiler": summary.profiler and {**asdict(summary.profiler), "slowdown": summary.profiler.slowdown},
-        "problems": list(summary.problems),
-        "exception": summary.exception,
         **end_status(summary.exception, summary.out_of_memory).to_dict(),
     }
 
@@ -46,8 +39,7 @@ def summary_lines(summary: RunSummary) -> list[str]:
     if summary.profiler is not None:
         lines.append(_cost_line(summary.profiler))
     lines += [f"problem: {problem}" for problem in summary.problems]
-    written = _written(summary)
-    if written:
+    if written := _written(summary):
         lines.append(f"wrote {written} to {summary.folder}")
         lines.append(f"look:  tensorboard --logdir {shlex.quote(summary.logdir)}")
     return lines

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.text import Text
 
 from tbmem.analysis.runs.device_history import DeviceHistory
 from tbmem.analysis.runs.run_status import RankState, rank_status, run_status, standing
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.present.lines import SEPARATOR, device_label, finding_line, peak_word
 from tbmem.units import format_bytes, format_signed, format_speed
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 _BARS = "▁▂▃▄▅▆▇█"
 _PEAK = {"peak": "bytes", "peak_step": "step", "peak_counter": "counter", "total": "total", "headroom": "headroom"}
@@ -80,22 +79,20 @@ def run_lines(view: dict[str, Any], *, width: int = 80, findings: int = 3) -> li
     for rank in view["ranks"]:
         for device in rank["devices"]:
             lines += _device_lines(device, rank, len(view["ranks"]) > 1, width)
-    for finding in _latest([Finding.from_dict(record) for record in view["findings"]])[:findings]:
+    for finding in latest([Finding.from_dict(record) for record in view["findings"]])[:findings]:
         lines += _wrapped(finding_line(finding), width, _SEVERITY_STYLES[finding.severity])
     for line in lines:
         line.truncate(width, overflow="ellipsis")
     return lines
 
 
-def _latest(findings: Sequence[Finding]) -> list[Finding]:
+def latest(findings: Sequence[Finding]) -> list[Finding]:
     """The last finding of each kind on each device, newest first: a leak is reported again as it grows."""
     last = {(finding.rank, finding.device, finding.kind): finding for finding in findings}
     return sorted(last.values(), key=lambda finding: finding.last_step, reverse=True)
 
 
 def _heading(view: dict[str, Any], width: int) -> list[Text]:
-    from rich.text import Text
-
     name = view["run"]
     if len(name) > width:
         name = f"…{name[len(name) - width + 1 :]}"  # the name is the last part of the path
@@ -106,8 +103,6 @@ def _heading(view: dict[str, Any], width: int) -> list[Text]:
 
 
 def _device_lines(device: dict[str, Any], rank: dict[str, Any], several: bool, width: int) -> list[Text]:
-    from rich.text import Text
-
     kind = FindingKind(device["verdict"])
     place = f"rank {rank['rank']} {device_label(device['device'])}" if several else device_label(device["device"])
     head = f"{place:<6} "
@@ -144,7 +139,5 @@ def _packed(parts: Sequence[str], width: int, *, indent: str = "  ") -> list[str
 
 def _wrapped(text: str, width: int, style: str) -> list[Text]:
     """Text on at most three lines."""
-    from rich.text import Text
-
     lines = textwrap.wrap(text, width, subsequent_indent="  ", max_lines=3, placeholder=" …")
     return [Text(line, style=style) for line in lines]

@@ -148,13 +148,7 @@ def side_of(recording: RecordingView) -> Side:
 
 
 def sides_view(sides: Sequence[Side], odd: OddOne | None = None, links: Sequence[str] = ()) -> dict[str, Any]:
-    """Recordings side by side.
-
-    Args:
-        sides: In the order in which they are shown.
-        odd: The recording that stands out.
-        links: Relative address of the page of each; without them, their views are in the current page.
-    """
+    """Recordings side by side; without ``links`` to the page of each, their views are in the current page."""
     names = _categories(sides)
     fields = ("run", "file", "name", "device", "peak", "reserved", "efficiency_percent", "suspects")
     return columns_of(sides, *fields) | {

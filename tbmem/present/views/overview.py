@@ -14,7 +14,7 @@ from tbmem.model.category import WORDS, Category
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.present.lines import device_label, peak_word
 from tbmem.present.palette import category_colour
-from tbmem.present.text.run_status import device_view, run_view
+from tbmem.present.text.run_status import device_view, latest, run_view
 from tbmem.present.views.empty_states import NO_LOG, NO_RECORDINGS, NO_SAMPLES
 from tbmem.present.views.live import LoggedRun
 from tbmem.present.views.run_schema import Empty, RunItem
@@ -53,16 +53,17 @@ def overview_of(run: LoggedRun, now: float) -> dict[str, Any]:
     """Cards, findings and next steps of one run."""
     view = run_view(run.name, run.states, now)
     cards = [_card(state, track) for state in run.states for track in state.devices]
-    header: Mapping[str, Any] = next((state.header for state in run.states if state.header), {})
+    headers = [state.header for state in run.states]
     last = max((state.last_time for state in run.states if state.last_time is not None), default=None)
-    findings = sorted(_latest(run.findings), key=lambda finding: (_ORDER[finding.severity], -finding.last_step))
+    reported = latest([finding for finding in standing(run.findings) if not finding.kind.is_quiet])
+    findings = sorted(reported, key=lambda finding: (_ORDER[finding.severity], -finding.last_step))
     return {
         **{name: view[name] for name in ("run", "status", "status_text", "step", "steps_per_second")},
         # the duration of the run so far, and the time since its last line
         "seconds": None if last is None or not run.began else round(max(last - run.began, 0.0), 3),
         "age": view["seconds_since_last_row"],
-        "host": ", ".join(dict.fromkeys(str(state.header["host"]) for state in run.states if "host" in state.header)),
-        "torch": str(header.get("torch", "")),
+        "host": ", ".join(dict.fromkeys(str(header["host"]) for header in headers if "host" in header)),
+        "torch": str(next(filter(None, headers), {}).get("torch", "")),
         "cards": cards,
         "findings": [finding_item(run.name, finding) for finding in findings],
         "next_steps": _next_steps(run, cards, findings, Standing(view["status"])),
@@ -70,12 +71,6 @@ def overview_of(run: LoggedRun, now: float) -> dict[str, Any]:
         "errors": list(run.errors),
         "empty": NO_LOG if not run.states else NO_SAMPLES if not run.series else None,
     }
-
-
-def _latest(findings: Sequence[Finding]) -> list[Finding]:
-    """The last finding of each kind on each device, without quiet ones."""
-    reported = [finding for finding in standing(findings) if not finding.kind.is_quiet]
-    return list({(finding.rank, finding.device, finding.kind): finding for finding in reported}.values())
 
 
 def _card(state: RankState, track: DeviceHistory) -> dict[str, Any]:

@@ -142,14 +142,7 @@ class EventRange(NamedTuple):
 def select_range(
     recording: RecordingView, device: int, axis: str | None = None, begin: float | None = None, end: float | None = None
 ) -> EventRange:
-    """The selected range, clipped to the recording.
-
-    Args:
-        recording: The recording.
-        device: Number of the device.
-        axis: ``time`` or ``event``; by default the one that shows more.
-        begin: In x; by default the beginning.
-        end: In x; by default the end.
+    """The range from ``begin`` to ``end``, in x, clipped to the recording; by default all, on the axis that shows more.
 
     Raises:
         UsageError: The recording has no such axis, or the range is empty.

@@ -112,7 +112,8 @@ def _merged(rows: BlockRows, state: I8, segments: SegmentRows) -> tuple[BlockRow
 
 def _segments(recording: RecordingView, rows: SegmentRows, cached: I64, start: I64) -> dict[str, list[Any]]:
     """One entry per segment, the largest first; ``start`` is where its blocks begin, with one entry more at the end."""
-    pools = recording.analysis.timeline.pools
+    known = recording.analysis.timeline.pools
+    pools = [known[number] if number >= 0 else (0, 0) for number in rows.pool.tolist()]
     return {
         "address": [f"0x{address:x}" for address in rows.address.tolist()],
         "bytes": rows.bytes.tolist(),
@@ -123,16 +124,10 @@ def _segments(recording: RecordingView, rows: SegmentRows, cached: I64, start: I
         "fragmented": (rows.bytes - rows.active_bytes - cached).tolist(),
         "stream": rows.stream.tolist(),
         "kind": [SegmentKind(kind).name.lower() for kind in rows.kind.tolist()],
-        "pool": [_pool(pools, number) for number in rows.pool.tolist()],
+        "pool": ["default" if pool == (0, 0) else f"{pool[0]}, {pool[1]}" for pool in pools],
         "expandable": (rows.expandable == 1).tolist(),
         "start": start.tolist(),
     }
-
-
-def _pool(pools: tuple[tuple[int, int], ...], number: int) -> str:
-    if number < 0 or pools[number] == (0, 0):
-        return "default"
-    return f"{pools[number][0]}, {pools[number][1]}"
 
 
 def _blocks(recording: RecordingView, segments: SegmentRows, rows: BlockRows, state: I8) -> dict[str, list[Any]]:

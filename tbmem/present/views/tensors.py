@@ -31,15 +31,8 @@ def tensors_view(
 ) -> dict[str, Any]:
     """Allocations that were alive at the peak, filtered and sorted.
 
-    Args:
-        recording: The recording.
-        device: Name; by default the main one.
-        search: Words; each must occur in name, module, operator, line or category, ignoring case.
-        category: The only category to list; empty for all.
-        sort: A column of the answer.
-        order: ``asc`` or ``desc``.
-        offset: Rows to skip.
-        limit: Maximum number of rows.
+    Each word of ``search`` must occur in name, module, operator, line or category, ignoring case; ``category`` is the
+    only one to list. ``sort`` is a column of the answer, ``order`` is ``asc`` or ``desc``.
 
     Raises:
         UsageError: There is no such device or column.

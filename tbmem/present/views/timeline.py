@@ -36,14 +36,8 @@ def timeline_view(
 ) -> dict[str, Any]:
     """Memory over time; at each x the categories add up to ``total``.
 
-    Args:
-        recording: The recording.
-        device: Name; by default the main one.
-        axis: ``time`` or ``event``.
-        begin: From where, in x.
-        end: Until where.
-        points: Twice the columns that the range is drawn in: of each the highest, lowest and last moment are kept.
-        largest: Allocations that have a band of their own, at most ``MOST_BANDS``.
+    ``points`` is twice the number of columns that the range from ``begin`` to ``end``, in x, is drawn in: of each the
+    highest, lowest and last moment are kept. ``largest`` allocations have a band of their own.
 
     Raises:
         UsageError: There is no such device, axis or range.
