@@ -29,6 +29,13 @@ _RESERVATIONS = {
     ReservationKind.MAP: "segment_map",
     ReservationKind.UNMAP: "segment_unmap",
 }
+_SIZES = {
+    "total_size": "bytes",
+    "allocated_size": "allocated_bytes",
+    "active_size": "active_bytes",
+    "requested_size": "requested_bytes",
+}
+"""Sizes of a segment, and their columns."""
 _UNKNOWN = "unknown"
 _EARLIER = [{"filename": "", "line": 0, "name": "allocated before the recording; nothing more is known"}]
 Entry = dict[str, Any]
@@ -157,10 +164,7 @@ class _Writer:
             {
                 "device": index,
                 "address": int(table.address[position]),
-                "total_size": int(table.bytes[position]),
-                "allocated_size": int(table.allocated_bytes[position]),
-                "active_size": int(table.active_bytes[position]),
-                "requested_size": int(table.requested_bytes[position]),
+                **{name: int(getattr(table, column)[position]) for name, column in _SIZES.items()},
                 "stream": int(table.stream[position]),
                 "segment_type": "small" if table.kind[position] == SegmentKind.SMALL else "large",
                 "segment_pool_id": self._timeline.pools[table.pool[position]] if table.pool[position] >= 0 else (0, 0),
@@ -189,7 +193,7 @@ class _Writer:
         return {
             "device": index,
             "address": address,
-            **dict.fromkeys(("total_size", "allocated_size", "active_size", "requested_size"), size),
+            **dict.fromkeys(_SIZES, size),
             "stream": 0,
             "segment_type": "large",
             "segment_pool_id": (0, 0),

@@ -222,8 +222,8 @@ def _draw_sizes(analysis: Analysis, device: DeviceAnalysis, path: Path) -> None:
     with picture(path, "Sizes of blocks", f"{_heading(analysis, device)} · classes are powers of two") as figure:
         (used_count, free_count), (used_bytes, free_bytes) = figure.subplots(2, 2, sharex="col")
         used_count.set_title(f"Active allocations {sizes.moment}: {int(sizes.active.blocks.sum()):,}")
-        _bars(used_count, [sizes.active.blocks], [ALLOCATED], None)
-        _bars(used_bytes, [sizes.active.bytes], [ALLOCATED], None, in_bytes=True)
+        _bars(used_count, [sizes.active.blocks], [ALLOCATED])
+        _bars(used_bytes, [sizes.active.bytes], [ALLOCATED], in_bytes=True)
         _classes(used_bytes, sizes.active)
         number = int(sizes.gaps.blocks.sum() + sizes.cached.blocks.sum())
         free_count.set_title(f"Free blocks at the end: {number:,}" if number else "Free blocks at the end")
@@ -233,13 +233,15 @@ def _draw_sizes(analysis: Analysis, device: DeviceAnalysis, path: Path) -> None:
             draw_message(free_count, text)
             free_bytes.set_axis_off()
             return
-        words = ["in gaps between used blocks", "in whole segments"]
+        words = ("in gaps between used blocks", "in whole segments")
         _bars(free_count, [sizes.gaps.blocks, sizes.cached.blocks], [IN_GAPS, IN_SEGMENTS], words)
-        _bars(free_bytes, [sizes.gaps.bytes, sizes.cached.bytes], [IN_GAPS, IN_SEGMENTS], None, in_bytes=True)
+        _bars(free_bytes, [sizes.gaps.bytes, sizes.cached.bytes], [IN_GAPS, IN_SEGMENTS], in_bytes=True)
         _classes(free_bytes, sizes.gaps)
 
 
-def _bars(axes: Axes, layers: list[I64], colours: list[str], words: list[str] | None, in_bytes: bool = False) -> None:
+def _bars(
+    axes: Axes, layers: list[I64], colours: list[str], words: Sequence[str] = (), *, in_bytes: bool = False
+) -> None:
     highest = float(np.sum(layers, axis=0).max(initial=0))
     unit = byte_axis(axes, highest) if in_bytes else 1.0
     if not in_bytes:
@@ -292,15 +294,20 @@ def _gauge(axes: Axes, percent: float, grade: str) -> None:
     axes.barh(0, percent, 0.5, color=GRADES[grade])
     for limit in (_POOR, _EXCELLENT):
         axes.plot([limit, limit], [-0.4, 0.4], color=INK, linewidth=1.2)
-    axes.set_xlim(0, 100.3)
-    axes.set_ylim(-0.45, 0.45)
-    axes.set_yticks([])
+    _as_bar(axes, 100.3)
     ticks = (0, 25, 50, 75, _POOR, _EXCELLENT)
     axes.set_xticks(ticks, [f"{tick} %" for tick in ticks])
     # the two limits are close to each other: align their labels outwards
     below, above = axes.get_xticklabels()[-2:]
     below.set_horizontalalignment("right")
     above.set_horizontalalignment("left")
+
+
+def _as_bar(axes: Axes, length: float) -> None:
+    """Make room for a single bar without a frame."""
+    axes.set_xlim(0, length)
+    axes.set_ylim(-0.45, 0.45)
+    axes.set_yticks([])
     axes.spines[:].set_visible(False)
 
 
@@ -310,10 +317,7 @@ def _parts(axes: Axes, device: DeviceAnalysis) -> None:
     for part in reserved_parts(device):
         axes.barh(0, part.bytes / unit, 0.5, left, color=part.colour, label=part.name, edgecolor="white", linewidth=1)
         left += part.bytes / unit
-    axes.set_xlim(0, left * 1.003)
-    axes.set_ylim(-0.45, 0.45)
-    axes.set_yticks([])
-    axes.spines[:].set_visible(False)
+    _as_bar(axes, left * 1.003)
     place = {"bbox_to_anchor": (-0.005, 1.0), "borderaxespad": 0}
     axes.legend(loc="lower left", ncols=4, handlelength=1, handleheight=1, **place)
 

@@ -15,7 +15,7 @@ from tbmem.model.category import word_of
 from tbmem.present.palette import PHASES, category_colour
 from tbmem.present.views.empty_states import NOTHING_RECORDED
 from tbmem.present.views.recording_view import RecordingView, columns_of
-from tbmem.present.views.tensors import RowLabels, row_columns
+from tbmem.present.views.tensors import RowLabels
 from tbmem.present.views.timeline import peak_of
 
 _MODULES = 2000
@@ -86,7 +86,7 @@ def stack_view(recording: RecordingView, row: int) -> dict[str, Any]:
         raise UsageError(f"row={row}: {recording.file} has rows 0 to {len(rows) - 1}")
     device = recording.analysis.devices[int(rows.device[row])]
     origin_ns = recording.clock(device.number).origin_ns
-    known = {name: values[0] for name, values in row_columns(recording, np.array([row]), RowLabels(recording)).items()}
+    known = {name: values[0] for name, values in RowLabels(recording).columns(np.array([row])).items()}
     rounded, context, address = int(rows.rounded_bytes[row]), int(rows.context[row]), int(rows.address[row])
     return {
         "head": recording.head(device),

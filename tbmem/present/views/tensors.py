@@ -73,10 +73,11 @@ class RowLabels:
             "basis": (tuple(basis.name.lower() for basis in Basis), rows.basis),
         }
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns."""
-        return tuple(self._tables)
+    def columns(self, row: I64) -> dict[str, list[Any]]:
+        """Rows as a table; a step of -1 is not known."""
+        numbers: dict[str, NDArray[Any]] = {"row": row, "bytes": self._rows.bytes[row], "step": self._rows.step[row]}
+        columns = {name: values.tolist() for name, values in numbers.items()}
+        return {**columns, **{name: self.of(name, row) for name in self._tables}}
 
     def of(self, column: str, row: I64) -> list[str]:
         """Texts of rows."""
@@ -138,16 +139,8 @@ def tensor_columns(
 ) -> dict[str, list[Any]]:
     """Rows as a table, with x where each begins and ends; ``None``: before the recording, alive at the end."""
     rows = recording.analysis.timeline.rows
-    columns = row_columns(recording, row, row_labels)
+    columns = row_labels.columns(row)
     for name, event in (("x0", rows.alloc_event[row]), ("x1", rows.free_event[row])):
         x = shown_range.clock.x(event, shown_range.axis).tolist()
         columns[name] = [None if number < 0 else round(at, 6) for number, at in zip(event.tolist(), x, strict=True)]
     return columns
-
-
-def row_columns(recording: RecordingView, row: I64, row_labels: RowLabels) -> dict[str, list[Any]]:
-    """Rows as a table; a step of -1 is not known."""
-    rows = recording.analysis.timeline.rows
-    numbers: dict[str, NDArray[Any]] = {"row": row, "bytes": rows.bytes[row], "step": rows.step[row]}
-    columns = {name: values.tolist() for name, values in numbers.items()}
-    return {**columns, **{column: row_labels.of(column, row) for column in row_labels.columns}}

@@ -16,7 +16,7 @@ from tbmem.model.timeline_tables import MarkKind, RangeKind
 from tbmem.present.figures.timeline import Span, spans
 from tbmem.present.palette import LIGHT, PHASES, category_colour
 from tbmem.present.views.empty_states import NOTHING_RECORDED
-from tbmem.present.views.recording_view import EventRange, RecordingView, rounded, select_range
+from tbmem.present.views.recording_view import EventRange, RecordingView, columns_of, rounded, select_range
 from tbmem.present.views.tensors import RowLabels
 
 POINTS = 2000
@@ -82,15 +82,9 @@ def timeline_view(
 
 def peak_of(recording: RecordingView, device: DeviceAnalysis, axis: str) -> dict[str, Any]:
     """The peak of the whole recording."""
-    peak = device.peak
-    return {
-        "x": round(float(recording.clock(device.number).x(np.array([peak.event]), axis)[0]), 6),
-        "bytes": peak.bytes,
-        "event": peak.event,
-        "step": peak.step,
-        "phase": peak.phase,
-        "line": peak.line,
-    }
+    (x,) = recording.clock(device.number).x(np.array([device.peak.event]), axis).tolist()
+    fields = ("bytes", "event", "step", "phase", "line")
+    return {"x": round(x, 6), **{name: getattr(device.peak, name) for name in fields}}
 
 
 def _phases(layers: Layers, shown_range: EventRange) -> dict[str, list[Any]]:
@@ -119,12 +113,7 @@ def _steps(
 
 
 def _spans(axis_spans: Sequence[Span], labels: list[str], colours: list[str]) -> dict[str, list[Any]]:
-    return {
-        "begin": [span.begin for span in axis_spans],
-        "end": [span.end for span in axis_spans],
-        "label": labels,
-        "colour": colours,
-    }
+    return {**columns_of(axis_spans, "begin", "end"), "label": labels, "colour": colours}
 
 
 def _marks(recording: RecordingView, device: DeviceAnalysis, shown_range: EventRange) -> dict[str, list[Any]]:
