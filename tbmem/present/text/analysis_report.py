@@ -170,9 +170,6 @@ def _recommendations(device: DeviceAnalysis) -> Iterable[str]:
     for advice in device.recommendations:
         yield f"- {advice.message}"
         yield f"  change: {advice.setting}"
-        yield f"  because: {_trigger(advice.trigger)} {advice.value:,.10g}, limit {advice.limit:,.10g}"
-
-
-def _trigger(figure: str) -> str:
-    """``'by_category.OPTIMIZER_STATE'`` as ``'Optimizer state'``, ``'fragmented_bytes'`` as ``'fragmented bytes'``."""
-    return word_of(figure.removeprefix("by_category.")).replace("_", " ")
+        # 'by_category.OPTIMIZER_STATE' as 'Optimizer state', 'fragmented_bytes' as 'fragmented bytes'
+        figure = word_of(advice.trigger.removeprefix("by_category.")).replace("_", " ")
+        yield f"  because: {figure} {advice.value:,.10g}, limit {advice.limit:,.10g}"

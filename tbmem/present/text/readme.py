@@ -75,12 +75,12 @@ def _device(device: DeviceAnalysis, several: bool) -> list[str]:
 
 def _findings(device: DeviceAnalysis) -> Iterable[str]:
     """Findings as list items, the most important first."""
-    yield f"- {peak_sentence(device)}"
+    yield f"- {_peak_sentence(device)}"
     filled = [share for share in device.by_category if share.bytes][:_CATEGORIES]
     if filled:
         parts = [f"{plain_markdown(word_of(share.name))} {share.percent:.0f} %" for share in filled]
         yield f"- At the peak it held: {', '.join(parts)}."
-    yield from (f"- {sentence}" for sentence in allocator_sentences(device))
+    yield from (f"- {sentence}" for sentence in _allocator_sentences(device))
     if device.ooms:
         failed, _, more = failed_sentence(device).partition(", the last")
         yield f"- **{failed}**{f', the last{more}' * bool(more)}."
@@ -90,7 +90,7 @@ def _findings(device: DeviceAnalysis) -> Iterable[str]:
         yield "- Nothing piles up from step to step, as far as this recording shows."
 
 
-def peak_sentence(device: DeviceAnalysis) -> str:
+def _peak_sentence(device: DeviceAnalysis) -> str:
     """``'GPU 0 needed 11.57 GiB at its peak, in step 3 during the backward pass, at model.py:41 forward.'``."""
     peak = device.peak
     share = f" ({format_share(peak.bytes, device.total_bytes)})" if device.total_bytes else ""
@@ -103,7 +103,7 @@ def peak_sentence(device: DeviceAnalysis) -> str:
     return f"{device_label(device.name)} needed {format_bytes(peak.bytes)}{share} at its peak{step}{phase}{line}."
 
 
-def allocator_sentences(device: DeviceAnalysis) -> Iterable[str]:
+def _allocator_sentences(device: DeviceAnalysis) -> Iterable[str]:
     """Efficiency at the peak, and the free memory at the end."""
     if words := efficiency_words(device):
         yield f"Allocator: {words}."

@@ -50,11 +50,10 @@ def _rank_view(state: RankState, now: float) -> dict[str, Any]:
 
 def device_view(state: RankState, track: DeviceHistory) -> dict[str, Any]:
     """A device as plain JSON values, with at most 64 ``levels`` after the steps and ``peaks`` within them."""
-    sizes = {name: getattr(track.last, name, None) for name in ("allocated", "reserved")}
     return {
         "device": track.device,
         "verdict": state.verdict(track.device).value,
-        **sizes,
+        **{name: getattr(track.last, name, None) for name in ("allocated", "reserved")},
         **{name: getattr(track.peak, field, None) for name, field in _PEAK.items()},
         "growth_per_step": state.growth_per_step(track),
         "levels": track.levels(64),
@@ -80,7 +79,9 @@ def run_lines(view: dict[str, Any], *, width: int = 80, findings: int = 3) -> li
         for device in rank["devices"]:
             lines += _device_lines(device, rank, len(view["ranks"]) > 1, width)
     for finding in latest([Finding.from_dict(record) for record in view["findings"]])[:findings]:
-        lines += _wrapped(finding_line(finding), width, _SEVERITY_STYLES[finding.severity])
+        text, style = finding_line(finding), _SEVERITY_STYLES[finding.severity]
+        wrapped = textwrap.wrap(text, width, subsequent_indent="  ", max_lines=3, placeholder=" …")
+        lines += [Text(line, style=style) for line in wrapped]
     for line in lines:
         line.truncate(width, overflow="ellipsis")
     return lines
@@ -110,16 +111,9 @@ def _device_lines(device: dict[str, Any], rank: dict[str, Any], several: bool, w
     slope = f" {format_signed(growth)}/step" if growth is not None and abs(growth) >= 1 else ""
     bars = sparkline(device["levels"], width - len(head) - len(kind.label) - len(slope) - 1)
     first = Text.assemble(head, (bars, "cyan"), " ", (kind.label, _STYLES.get(kind, "yellow")), slope)
-    sizes = [
-        f"{word} {format_bytes(device[key])}"
-        for word, key in (
-            ("allocated", "allocated"),
-            ("reserved", "reserved"),
-            (peak_word(device["peak_counter"]), "peak"),
-            ("headroom", "headroom"),
-        )
-        if device[key] is not None
-    ]
+    words = {"peak": peak_word(device["peak_counter"])}
+    keys = [key for key in ("allocated", "reserved", "peak", "headroom") if device[key] is not None]
+    sizes = [f"{words.get(key, key)} {format_bytes(device[key])}" for key in keys]
     lines = [first]
     if device["peaks"]:
         lines.append(Text.assemble(f"{'peaks':<{len(head)}}", (sparkline(device["peaks"], len(bars)), "cyan")))
@@ -135,9 +129,3 @@ def _packed(parts: Sequence[str], width: int, *, indent: str = "  ") -> list[str
         else:
             lines.append(f"{'  ' if lines else indent}{part}")
     return lines
-
-
-def _wrapped(text: str, width: int, style: str) -> list[Text]:
-    """Text on at most three lines."""
-    lines = textwrap.wrap(text, width, subsequent_indent="  ", max_lines=3, placeholder=" …")
-    return [Text(line, style=style) for line in lines]
