@@ -56,14 +56,14 @@ def analyze(
     found = find_recordings([source])
     if len(found) > 1:
         raise UsageError(f"{os.fspath(source)}: {len(found)} recordings; name one, or use analyze_all() for all")
-    recording = read_recording(found[0].path)
-    recording = recording if book is None else replace(recording, book=book)
-    return analyze_recording(recording, name or found[0].name, table)
+    path, recording = found[0].path, read_recording(found[0].path)
+    recording = recording if book is None else recording._replace(book=book)
+    return analyze_recording(recording, path, name or found[0].name, table)
 
 
-def analyze_recording(recording: Recording, name: str, table: CategoryTable | None) -> Analysis:
-    """Analyze what was read from a file."""
-    return analyze_timeline(recording.timeline, book=recording.book, table=table, name=name, path=str(recording.path))
+def analyze_recording(recording: Recording, path: Path, name: str, table: CategoryTable | None) -> Analysis:
+    """Analyze what was read from the file ``path``."""
+    return analyze_timeline(recording.timeline, book=recording.book, table=table, name=name, path=str(path))
 
 
 def analyze_all(
@@ -116,7 +116,7 @@ def each(
 
 
 def _analyze_one(file: RecordingFile, *, table: CategoryTable | None, rows: bool) -> Analysis:
-    analysis = analyze_recording(read_recording(file.path), file.name, table)
+    analysis = analyze_recording(read_recording(file.path), file.path, file.name, table)
     return analysis if rows else without_rows(analysis)
 
 

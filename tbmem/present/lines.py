@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 
 LOGGER_NAME = "tbmem"
 SEPARATOR = " · "
-_LEVELS = {
-    Severity.INFO: logging.INFO,
-    Severity.WARNING: logging.WARNING,
-    Severity.CRITICAL: logging.WARNING,
-}
 
 
 @cache
@@ -51,12 +46,7 @@ def memory_line(sample: MemorySample) -> str:
 
 
 def signal_line(record: Mapping[str, Any]) -> str:
-    """A signal that came to the process, on one line.
-
-    Args:
-        record: The log's record of it: ``name``, ``step`` (the last one that ended) and ``ends``, whether it ends the
-            process.
-    """
+    """A signal that came to the process, on one line, from its record in the log."""
     what = "the run ends here" if record["ends"] else "the program decides what comes of it"
     return f"{record['name']} after step {record['step']}: all that was seen until now is written; {what}"
 
@@ -85,7 +75,9 @@ def finding_line(finding: Finding) -> str:
 
 def finding_level(finding: Finding) -> int:
     """Log level of a finding; suspicions are logged at debug level."""
-    return logging.DEBUG if finding.kind.is_quiet else _LEVELS[finding.severity]
+    if finding.kind.is_quiet:
+        return logging.DEBUG
+    return logging.INFO if finding.severity is Severity.INFO else logging.WARNING
 
 
 def show_finding(finding: Finding) -> None:
@@ -111,11 +103,8 @@ class _LoggerState:
 def console_handler(console: Console | None = None) -> Iterator[None]:
     """Show tbmem's lines while entered, unless the program has set up logging itself.
 
-    May be entered several times at once; the last exit restores the logger.
-
-    Args:
-        console: A rich console to print on, for a program that draws a progress bar there; by default
-            standard error, with colours on a terminal and plain lines elsewhere.
+    May be entered several times at once; the last exit restores the logger. A program that draws a progress bar gives
+    the console it draws on; by default it is standard error, with colours on a terminal and plain lines elsewhere.
     """
     if _LoggerState.users == 0:
         _show(console)

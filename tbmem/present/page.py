@@ -17,8 +17,6 @@ from typing import Any
 from tbmem import web
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
-
-
 _IMPORT = re.compile(r'^import\s+(?:\{([^}]*)\}\s*from\s*)?["\']([^"\']+)["\'];?', re.MULTILINE)
 _EXPORT = re.compile(r"^export\s+(?=(?:async\s+)?function\b|class\b|const\b)", re.MULTILINE)
 _EXPORTED = re.compile(r"^export\s+(?:(?:async\s+)?function\s*\*?|class|const)\s+([A-Za-z_$][\w$]*)", re.MULTILINE)
@@ -26,12 +24,7 @@ _UNSUPPORTED = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
 def web_page(title: str, answers: Mapping[str, Any]) -> str:
-    """The page as HTML.
-
-    Args:
-        title: Title of the document.
-        answers: JSON answers by key, see ``key_of``.
-    """
+    """The page as HTML, with the JSON answers by key (``key_of``)."""
     script = _escaped(page_script())
     return "\n".join(
         (
@@ -68,15 +61,12 @@ def as_inline_json(answers: Mapping[str, Any]) -> str:
 
 def as_json(value: Any) -> str:
     """Plain values as compact JSON; a number that is not finite becomes null."""
+    encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
     try:
-        return _dumps(value)
+        return encode(value)
     except ValueError:
         # a log may hold NaN; searching for it up front would cost as much as encoding
-        return _dumps(_finite(value))
-
-
-def _dumps(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+        return encode(_finite(value))
 
 
 def _finite(value: Any) -> Any:
@@ -107,11 +97,9 @@ def bundle(modules: Mapping[str, str], entry: str) -> str:
     Raises:
         ValueError: An import or export statement is not supported, or modules import each other.
     """
-    functions = [
-        f"$modules[{_text(name)}] = (() => {{\n{_as_function(name, modules[name])}\n}})();"
-        for name in _in_order(modules, entry)
-    ]
-    parts = ('"use strict";', "const $modules = {};", *functions, f"return $modules[{_text(entry)}];")
+    names = _in_order(modules, entry)
+    functions = [f'$modules["{name}"] = (() => {{\n{_as_function(name, modules[name])}\n}})();' for name in names]
+    parts = ('"use strict";', "const $modules = {};", *functions, f'return $modules["{entry}"];')
     return "(() => {\n" + "\n".join(parts) + "\n})()"
 
 
@@ -153,8 +141,4 @@ def _declaration(importer: str, match: re.Match[str]) -> str:
     if match[1] is None:
         return ""
     names = [" : ".join(re.split(r"\s+as\s+", name.strip())) for name in match[1].split(",") if name.strip()]
-    return f"const {{ {', '.join(names)} }} = $modules[{_text(_resolved(importer, match[2]))}];"
-
-
-def _text(name: str) -> str:
-    return f'"{name}"'
+    return f'const {{ {", ".join(names)} }} = $modules["{_resolved(importer, match[2])}"];'

@@ -34,21 +34,10 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tbmem.model.sample import MemorySample
 from tbmem.units import GIB
 
-TAG_PREFIX = "memory"
 GIB_TAGS = (
-    "allocated",
-    "reserved",
-    "peak_allocated",
-    "peak_reserved",
-    "device_used",
-    "host_rss",
-    "host_peak_rss",
-    "host_private",
-    "workers_rss",
-    "workers_private",
+    *("allocated", "reserved", "peak_allocated", "peak_reserved", "device_used"),
+    *("host_rss", "host_peak_rss", "host_private", "workers_rss", "workers_private"),
 )
-UTILIZATION_TAG = "utilization_percent"
-COUNT_TAGS = ("alloc_retries",)
 _FILE_VERSION = "brain.Event:2"
 _WRITER = "tbmem.present.scalars"
 _NUMBER = count()
@@ -60,17 +49,15 @@ def scalar_values(sample: MemorySample, *, several: bool = False) -> Iterator[tu
     Yields:
         Tag and value for each counter that the device has.
     """
-    prefix = f"{TAG_PREFIX}/{sample.device}" if several else TAG_PREFIX
+    prefix = f"memory/{sample.device}" if several else "memory"
     for name in GIB_TAGS:
         value = getattr(sample, name)
         if value is not None:
             yield f"{prefix}/{name}", value / GIB
     if sample.peak is not None and sample.device_total:
-        yield f"{prefix}/{UTILIZATION_TAG}", 100 * sample.peak / sample.device_total
-    for name in COUNT_TAGS:
-        value = getattr(sample, name)
-        if value is not None:
-            yield f"{prefix}/{name}", float(value)
+        yield f"{prefix}/utilization_percent", 100 * sample.peak / sample.device_total
+    if sample.alloc_retries is not None:
+        yield f"{prefix}/alloc_retries", float(sample.alloc_retries)
 
 
 class ScalarWriter:

@@ -22,7 +22,7 @@ from tbmem.present.views.peak import peak_view, stack_view
 from tbmem.present.views.range import LIMIT as BRUSH_LIMIT
 from tbmem.present.views.range import brushed_view
 from tbmem.present.views.recording_view import RecordingView
-from tbmem.present.views.run_schema import Empty, FileItem, Index, RankRecordings, RunItem
+from tbmem.present.views.run_schema import Empty, FileItem, RunItem
 from tbmem.present.views.segments import segments_view
 from tbmem.present.views.tensors import LIMIT, tensors_view
 from tbmem.present.views.timeline import LARGEST, POINTS, timeline_view
@@ -151,7 +151,7 @@ class Answers:
             limit=params.integer("limit", LIMIT, most=1 << 31),
         )
 
-    def _index(self, params: QueryParams) -> Index:
+    def _index(self, params: QueryParams) -> Any:
         runs = self.catalog.runs()
         return index_view(
             [self._item(run) for run in runs.values()],
@@ -245,7 +245,7 @@ class Answers:
             "empty": None if len(ranks) > 1 else empty_states.ONE_RANK,
         }
 
-    def _rank_recordings(self, run: Run, errors: list[FileItem]) -> RankRecordings | None:
+    def _rank_recordings(self, run: Run, errors: list[Any]) -> dict[str, Any] | None:
         """The peak of the latest recording of each rank."""
         latest = {file.rank or 0: file for file in sorted(run.recordings, key=lambda file: file.changed_ns)}
         opened = self._opened(run, (file for _, file in sorted(latest.items())[:_MAX_RANKS]), errors)
@@ -295,7 +295,7 @@ class Answers:
         errors: list[FileItem] = []
         predicted, measured = self._sides(run, errors)
         summary = self._summary(run, errors)
-        curves = [None if side is None else estimate_curve(side, None, points) for side in (predicted, measured)]
+        curves = [None if side is None else estimate_curve(side, points) for side in (predicted, measured)]
         peaks = [None if curve is None else curve["peak"] for curve in curves]
         if peaks[0] is None and summary is not None and isinstance(summary.get("peak_allocated"), int):
             peaks[0] = summary["peak_allocated"]

@@ -162,7 +162,7 @@ def _write_one(
 ) -> tuple[Analysis, Side]:
     """Write the report of one recording into a sub-folder; returns what comparisons need, without rows."""
     recording = read_recording(file.path, calls=True)
-    analysis = analyze_recording(recording, name or file.name, table)
+    analysis = analyze_recording(recording, file.path, name or file.name, table)
     subject = subject_of(analysis, recording.calls)
     own_folder = folder / file.name
     own_folder.mkdir()

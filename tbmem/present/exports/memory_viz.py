@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -28,38 +29,37 @@ _RESERVATIONS = {
     ReservationKind.MAP: "segment_map",
     ReservationKind.UNMAP: "segment_unmap",
 }
+_SIZES = {
+    "total_size": "bytes",
+    "allocated_size": "allocated_bytes",
+    "active_size": "active_bytes",
+    "requested_size": "requested_bytes",
+}
+"""Sizes of a segment, and their columns."""
 _UNKNOWN = "unknown"
 _EARLIER = [{"filename": "", "line": 0, "name": "allocated before the recording; nothing more is known"}]
 Entry = dict[str, Any]
 
 
 def memory_viz_pickle(analysis: Analysis) -> bytes:
-    """The snapshot as a pickle."""
-    return pickle.dumps(memory_viz_snapshot(analysis), protocol=SNAPSHOT_PROTOCOL)
-
-
-def memory_viz_snapshot(analysis: Analysis) -> dict[str, Any]:
-    """The snapshot as torch's own ``_snapshot()`` returns it; events of a trace have categories."""
+    """The pickle of what torch's own ``_snapshot()`` returns; events of a trace have categories."""
     timeline = analysis.timeline
-    indices = _device_indices(timeline)
+    # torch's own indices, with the CPU after the others
+    last = max([device.index for device in timeline.devices], default=-1)
+    indices = [device.index if device.index >= 0 else last + 1 for device in timeline.devices]
     writer = _Writer(analysis)
     traces: list[list[Entry]] = [[] for _ in range(max(indices, default=-1) + 1)]
     segments: list[Entry] = []
     for number, index in enumerate(indices):
         traces[index] = writer.events(number)
         segments += writer.segments(number, index)
-    return {
+    snapshot = {
         "segments": segments,
         "device_traces": traces,
         "allocator_settings": dict(timeline.settings),
         "external_annotations": _annotations(timeline, indices),
     }
-
-
-def _device_indices(timeline: AllocationTimeline) -> list[int]:
-    """Index of each device on the page: torch's own, with the CPU after the others."""
-    last = max([device.index for device in timeline.devices], default=-1)
-    return [device.index if device.index >= 0 else last + 1 for device in timeline.devices]
+    return pickle.dumps(snapshot, protocol=SNAPSHOT_PROTOCOL)
 
 
 class _Writer:
@@ -72,22 +72,31 @@ class _Writer:
         self._with_categories = self._timeline.source != "snapshot"
 
     def frames(self, stack: int) -> list[Entry]:
-        frames = self._frames.get(stack)
-        if frames is None:
-            frames = self._frames[stack] = [
+        if stack not in self._frames:
+            self._frames[stack] = [
                 {"filename": frame.file, "line": frame.line, "name": frame.function}
                 for frame in self._timeline.stacks.of(stack)
             ]
-        return frames
+        return self._frames[stack]
+
+    def _entry(self, action: str, address: int, table: Any, position: int, ns: int) -> Entry:
+        """An entry for a row of a table with the columns ``bytes``, ``stream`` and ``stack``."""
+        return {
+            "action": action,
+            "addr": address,
+            "size": abs(int(table.bytes[position])),
+            "stream": int(table.stream[position]),
+            "frames": self.frames(int(table.stack[position])),
+            **_time(ns),
+        }
 
     def events(self, device: int) -> list[Entry]:
         """Entries of a device in the order of its events."""
         by_event: list[tuple[int, int, Entry]] = []
-        rows = self._timeline.rows
-        for row in np.flatnonzero(rows.device == device).tolist():
+        for row in np.flatnonzero(self._timeline.rows.device == device).tolist():
             by_event += self._of_row(row)
         by_event += self._reservations(device)
-        by_event += self._marks(device)
+        by_event += self._ooms(device)
         by_event.sort(key=lambda entry: entry[:2])
         head = self._head(device) if self._with_categories else []
         return [*head, *(entry for _, _, entry in by_event)]
@@ -96,57 +105,41 @@ class _Writer:
         """An entry of unknown category, which the page requires, and the bytes without a row."""
         entry = {"action": "snapshot", "addr": 0, "size": 0, "stream": 0, "frames": [], "category": _UNKNOWN}
         size = self._timeline.devices[device].unlisted_bytes
-        if size <= 0:
-            return [entry]
-        alloc = {"action": "alloc", "addr": 1, "size": size, "frames": _EARLIER, "category": _UNKNOWN}
-        return [entry, {**entry, **alloc}]
+        earlier = {**entry, "action": "alloc", "addr": 1, "size": size, "frames": _EARLIER}
+        return [entry, earlier] if size > 0 else [entry]
 
     def _of_row(self, row: int) -> list[tuple[int, int, Entry]]:
-        rows = self._timeline.rows
-        alloc, free, free_requested = (
-            int(column[row]) for column in (rows.alloc_event, rows.free_event, rows.free_requested_event)
-        )
-        base = {
-            "addr": int(rows.address[row]) or _synthetic_address(row),
-            "size": int(rows.bytes[row]),
-            "stream": int(rows.stream[row]),
-            "frames": self.frames(int(rows.stack[row])),
-        }
+        rows, address = self._timeline.rows, self._address(row)
+        columns = (rows.alloc_event, rows.free_event, rows.free_requested_event)
+        alloc, free, free_requested = (int(column[row]) for column in columns)
         entries: list[tuple[int, int, Entry]] = []
         if alloc >= 0 or self._with_categories:
-            begin = {"action": "alloc", **base, **_time(int(rows.alloc_ns[row]))}
+            begin = self._entry("alloc", address, rows, row, rows.alloc_ns[row])
             if self._with_categories:
                 begin["category"] = self._labels.names[self._labels.code[row]].lower()
             entries.append((alloc, 0, begin))
+        ns = rows.free_ns[row]
         if free >= 0 or free_requested >= 0:
-            when = _time(int(rows.free_ns[row]))
-            entries.append(
-                (free_requested if free_requested >= 0 else free, -2, {"action": "free_requested", **base, **when})
-            )
-            if free >= 0:
-                entries.append((free, -1, {"action": "free_completed", **base, **when}))
+            requested = free_requested if free_requested >= 0 else free
+            entries.append((requested, -2, self._entry("free_requested", address, rows, row, ns)))
+        if free >= 0:
+            entries.append((free, -1, self._entry("free_completed", address, rows, row, ns)))
         return entries
 
-    def _reservations(self, device: int) -> list[tuple[int, int, Entry]]:
+    def _address(self, row: int) -> int:
+        """An address, made up for an allocation without one: the page identifies allocations by address."""
+        return int(self._timeline.rows.address[row]) or (row + 1) << 44
+
+    def _reservations(self, device: int) -> Iterator[tuple[int, int, Entry]]:
         table = self._timeline.reservations
-        entries = []
         for position in np.flatnonzero(table.device == device).tolist():
             action = _RESERVATIONS.get(ReservationKind(int(table.kind[position])))
             if action is not None:
-                entry = {
-                    "action": action,
-                    "addr": int(table.address[position]),
-                    "size": abs(int(table.bytes[position])),
-                    "stream": int(table.stream[position]),
-                    "frames": self.frames(int(table.stack[position])),
-                    **_time(int(table.ns[position])),
-                }
-                entries.append((int(table.event[position]), 0, entry))
-        return entries
+                entry = self._entry(action, int(table.address[position]), table, position, table.ns[position])
+                yield int(table.event[position]), 0, entry
 
-    def _marks(self, device: int) -> list[tuple[int, int, Entry]]:
+    def _ooms(self, device: int) -> Iterator[tuple[int, int, Entry]]:
         marks = self._timeline.marks
-        entries = []
         for position in np.flatnonzero((marks.device == device) & (marks.kind == MarkKind.OOM)).tolist():
             entry = {
                 "action": "oom",
@@ -155,10 +148,8 @@ class _Writer:
                 "size": int(marks.bytes[position]),
                 "stream": 0,
                 "frames": self.frames(int(marks.stack[position])),
-                **_time(int(marks.ns[position])),
             }
-            entries.append((int(marks.event[position]), 0, entry))
-        return entries
+            yield int(marks.event[position]), 0, {**entry, **_time(marks.ns[position])}
 
     def segments(self, device: int, index: int) -> list[Entry]:
         """Segments of a device with their blocks."""
@@ -173,10 +164,7 @@ class _Writer:
             {
                 "device": index,
                 "address": int(table.address[position]),
-                "total_size": int(table.bytes[position]),
-                "allocated_size": int(table.allocated_bytes[position]),
-                "active_size": int(table.active_bytes[position]),
-                "requested_size": int(table.requested_bytes[position]),
+                **{name: int(getattr(table, column)[position]) for name, column in _SIZES.items()},
                 "stream": int(table.stream[position]),
                 "segment_type": "small" if table.kind[position] == SegmentKind.SMALL else "large",
                 "segment_pool_id": self._timeline.pools[table.pool[position]] if table.pool[position] >= 0 else (0, 0),
@@ -198,48 +186,35 @@ class _Writer:
         }
 
     def _segment_of_row(self, row: int, index: int) -> Entry:
-        rows = self._timeline.rows
-        size, address = int(rows.bytes[row]), int(rows.address[row]) or _synthetic_address(row)
-        block = {
-            "address": address,
-            "size": size,
-            "requested_size": size,
-            "state": "active_allocated",
-            "frames": self.frames(int(rows.stack[row])),
-        }
+        """An allocation as a segment of one block."""
+        rows, address = self._timeline.rows, self._address(row)
+        size, frames = int(rows.bytes[row]), self.frames(int(rows.stack[row]))
+        block = {"address": address, "size": size, "requested_size": size, "state": "active_allocated"}
         return {
             "device": index,
             "address": address,
-            **dict.fromkeys(("total_size", "allocated_size", "active_size", "requested_size"), size),
+            **dict.fromkeys(_SIZES, size),
             "stream": 0,
             "segment_type": "large",
             "segment_pool_id": (0, 0),
             "is_expandable": False,
             "frames": [],
-            "blocks": [block],
+            "blocks": [{**block, "frames": frames}],
         }
 
 
-def _synthetic_address(row: int) -> int:
-    """A unique address for an allocation without one: the page identifies allocations by address."""
-    return (row + 1) << 44
-
-
 def _time(ns: int) -> Entry:
-    return {"time_us": ns // 1000} if ns >= 0 else {}
+    return {"time_us": int(ns) // 1000} if ns >= 0 else {}
 
 
 def _annotations(timeline: AllocationTimeline, indices: list[int]) -> list[Entry]:
     """Ranges as pairs of START and END entries, in order of time."""
     entries = []
     ranges = timeline.ranges
-    for position in range(len(ranges)):
-        device = int(ranges.device[position])
-        base = {
-            "name": timeline.range_names[ranges.name[position]],
-            "device": indices[device] if device >= 0 else indices[0] if indices else 0,
-        }
-        entries.append({**base, "stage": "START", "time_us": int(ranges.begin_ns[position]) // 1000})
-        if ranges.end_ns[position] >= 0:
-            entries.append({**base, "stage": "END", "time_us": int(ranges.end_ns[position]) // 1000})
+    for position, device in enumerate(ranges.device.tolist()):
+        index = indices[device] if device >= 0 else indices[0] if indices else 0
+        base = {"name": timeline.range_names[ranges.name[position]], "device": index}
+        for stage, ns in (("START", ranges.begin_ns[position]), ("END", ranges.end_ns[position])):
+            if stage == "START" or ns >= 0:
+                entries.append({**base, "stage": stage, "time_us": int(ns) // 1000})
     return sorted(entries, key=lambda entry: int(entry["time_us"]))

@@ -14,7 +14,6 @@ from tbmem.model.timeline_tables import RangeKind
 
 _INTERVALS = 25_000
 """Each contributes at most four points: more than 100 000 points make the viewer slow."""
-_KINDS = {kind: kind.name.lower() for kind in RangeKind}
 
 
 def perfetto_json(analysis: Analysis) -> str:
@@ -24,35 +23,28 @@ def perfetto_json(analysis: Analysis) -> str:
 
 
 def _names(analysis: Analysis) -> list[dict[str, Any]]:
+    names = {device.number: f"{analysis.name} {device.name}" for device in analysis.devices}
     return [
-        {
-            "ph": "M",
-            "name": "process_name",
-            "pid": device.number,
-            "tid": 0,
-            "args": {"name": f"{analysis.name} {device.name}"},
-        }
-        for device in analysis.devices
+        {"ph": "M", "name": "process_name", "pid": number, "tid": 0, "args": {"name": name}}
+        for number, name in names.items()
     ]
 
 
 def _counters(analysis: Analysis) -> list[dict[str, Any]]:
     events = []
-    for device in analysis.devices:
-        layers = layers_of(
-            analysis, device.number, _INTERVALS, stacking=stacking_of(analysis, device.number, most=None)
-        )
+    for number in [device.number for device in analysis.devices]:
+        layers = layers_of(analysis, number, _INTERVALS, stacking=stacking_of(analysis, number, most=None))
+        reserved = analysis.timeline.reserved_curve(number)
         begin = None if layers.ns is None else int(layers.ns[0])
-        times = _microseconds(layers.ns, layers.event, begin)
-        reserved = analysis.timeline.reserved_curve(device.number)
-        rows = layers.bytes.T.tolist()
-        for time, values in zip(times, rows, strict=True):
-            shares = dict(zip(layers.names, values, strict=True))
-            events.append({"ph": "C", "name": "memory", "pid": device.number, "tid": 0, "ts": time, "args": shares})
-        times = _microseconds(reserved.ns, reserved.event, begin)
-        for time, value in zip(times, reserved.bytes.tolist(), strict=True):
-            shares = {"reserved": value}
-            events.append({"ph": "C", "name": "reserved", "pid": device.number, "tid": 0, "ts": time, "args": shares})
+        counters = (
+            ("memory", layers, layers.names, layers.bytes.T.tolist()),
+            ("reserved", reserved, ("reserved",), [[value] for value in reserved.bytes.tolist()]),
+        )
+        for name, curve, parts, rows in counters:
+            times = _microseconds(curve.ns, curve.event, begin)
+            for time, values in zip(times, rows, strict=True):
+                args = dict(zip(parts, values, strict=True))
+                events.append({"ph": "C", "name": name, "pid": number, "tid": 0, "ts": time, "args": args})
     return events
 
 
@@ -70,7 +62,7 @@ def _ranges(analysis: Analysis) -> list[dict[str, Any]]:
         {
             "ph": "X",
             "name": names[ranges.name[position]],
-            "cat": _KINDS[RangeKind(int(ranges.kind[position]))],
+            "cat": RangeKind(int(ranges.kind[position])).name.lower(),
             "pid": max(int(ranges.device[position]), 0),
             "tid": 1,
             "ts": int(ranges.begin_ns[position]) / 1000,

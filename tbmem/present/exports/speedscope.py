@@ -29,14 +29,8 @@ def speedscope_json(analysis: Analysis) -> str:
             ("end", analysis.timeline.alive_at_end(device.number)),
         )
         profiles += [_profile(analysis, device.number, f"{device.name} at the {word}", rows) for word, rows in moments]
-    data = {
-        "$schema": _SCHEMA,
-        "exporter": "tbmem",
-        "name": analysis.name,
-        "shared": {"frames": frames},
-        "profiles": profiles,
-    }
-    return json.dumps(data)
+    data = {"$schema": _SCHEMA, "exporter": "tbmem", "name": analysis.name, "shared": {"frames": frames}}
+    return json.dumps({**data, "profiles": profiles})
 
 
 def _profile(analysis: Analysis, device: int, name: str, alive: I64) -> dict[str, Any]:
@@ -45,8 +39,8 @@ def _profile(analysis: Analysis, device: int, name: str, alive: I64) -> dict[str
     stacks, index = np.unique(timeline.rows.stack[alive], return_inverse=True)
     size = np.zeros(len(stacks), np.int64)
     np.add.at(size, index.reshape(-1), timeline.rows.bytes[alive])
-    no_stack = len(timeline.stacks.frames)
     table = timeline.stacks
+    no_stack = len(table.frames)
     samples = [
         table.frame[table.offset[stack] : table.offset[stack + 1]][::-1].tolist() if stack >= 0 else [no_stack]
         for stack in stacks.tolist()
@@ -54,12 +48,5 @@ def _profile(analysis: Analysis, device: int, name: str, alive: I64) -> dict[str
     weights = size.tolist()
     if unlisted := timeline.devices[device].unlisted_bytes:
         samples, weights = [*samples, [no_stack + 1]], [*weights, unlisted]
-    return {
-        "type": "sampled",
-        "name": name,
-        "unit": "bytes",
-        "startValue": 0,
-        "endValue": sum(weights),
-        "samples": samples,
-        "weights": weights,
-    }
+    profile = {"type": "sampled", "name": name, "unit": "bytes", "startValue": 0, "endValue": sum(weights)}
+    return {**profile, "samples": samples, "weights": weights}

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-DOTS_PER_INCH = 120
 _STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 10,
@@ -41,15 +40,7 @@ _STYLE: Any = {
 
 @contextmanager
 def picture(path: Path, title: str, subtitle: str, width: float = 12, height: float = 6.5) -> Iterator[Figure]:
-    """A figure with a heading, saved at the end of the block.
-
-    Args:
-        path: The PNG.
-        title: First line, large.
-        subtitle: Second line, small.
-        width: In inches, at 120 dots per inch.
-        height: In inches.
-    """
+    """A figure of ``width`` and ``height`` inches with a heading, saved as PNG at the end of the block."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -61,7 +52,7 @@ def picture(path: Path, title: str, subtitle: str, width: float = 12, height: fl
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
         # a name may have characters that the font lacks; they are drawn as boxes
         warnings.simplefilter("ignore")
-        figure = Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout=arrangement)
+        figure = Figure(figsize=(width, height), dpi=120, layout=arrangement)
         FigureCanvasAgg(figure)
         figure.text(0.16 / width, 1 - 0.14 / height, title, fontsize=14, fontweight="bold", va="top")
         figure.text(0.16 / width, 1 - 0.44 / height, subtitle, fontsize=9.5, color=MUTED, va="top")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tbmem.analysis.plots.stacked_series import layers_of
-from tbmem.analysis.recordings.fragmentation import BlockSizes, Histogram, block_sizes
+from tbmem.analysis.recordings.fragmentation import Histogram, block_sizes
 from tbmem.analysis.recordings.result import Allocation, Analysis, DeviceAnalysis, Share
 from tbmem.model.category import word_of
 from tbmem.model.columns import I64
@@ -17,17 +17,7 @@ from tbmem.present.figures.canvas import byte_axis, draw_message, picture
 from tbmem.present.figures.timeline import draw_timeline
 from tbmem.present.labels import shortened, size_label
 from tbmem.present.lines import device_label
-from tbmem.present.palette import (
-    ALLOCATED,
-    GRADES,
-    IN_GAPS,
-    IN_SEGMENTS,
-    INK,
-    LIGHT,
-    MUTED,
-    PENDING,
-    category_colour,
-)
+from tbmem.present.palette import ALLOCATED, GRADES, IN_GAPS, IN_SEGMENTS, INK, LIGHT, MUTED, PENDING, category_colour
 from tbmem.units import format_bytes
 
 if TYPE_CHECKING:
@@ -71,13 +61,11 @@ def write_pictures(analysis: Analysis, folder: Path) -> tuple[Path, ...]:
 
 def _draw(analysis: Analysis, device: DeviceAnalysis, folder: Path) -> tuple[Path, ...]:
     paths = tuple(folder / name for name in PICTURES)
-    timeline, overview, top, categories, sizes, efficiency = paths
+    timeline, *others = paths
     draw_timeline(analysis, device, layers_of(analysis, device.number), timeline)
-    draw_overview(analysis, device, overview)
-    draw_top(analysis, device, top)
-    draw_categories(analysis, device, categories)
-    draw_sizes(analysis, device, block_sizes(analysis, device.number), sizes)
-    draw_efficiency(analysis, device, efficiency)
+    drawers = (_draw_overview, _draw_top, _draw_categories, _draw_sizes, _draw_efficiency)
+    for draw, path in zip(drawers, others, strict=True):
+        draw(analysis, device, path)
     return paths
 
 
@@ -89,7 +77,7 @@ class Part(NamedTuple):
     colour: str
 
 
-def heading(analysis: Analysis, device: DeviceAnalysis) -> str:
+def _heading(analysis: Analysis, device: DeviceAnalysis) -> str:
     """``'iter1_rank0 · GPU 0 · peak 11.57 GiB'``."""
     return f"{analysis.name} · {device_label(device.name)} · peak {format_bytes(device.peak.bytes)}"
 
@@ -111,35 +99,29 @@ def reserved_parts(device: DeviceAnalysis) -> list[Part]:
     return [part for part in parts if part.bytes > 0]
 
 
-def category_parts(shares: Sequence[Share], most: int = _SLICES) -> list[Part]:
+def _category_parts(shares: Sequence[Share]) -> list[Part]:
     """Categories at the peak, the smallest ones combined."""
     nonzero = [share for share in shares if share.bytes > 0]
-    parts = [Part(word_of(share.name), share.bytes, category_colour(share.name)) for share in nonzero[:most]]
-    if rest := sum(share.bytes for share in nonzero[most:]):
+    parts = [Part(word_of(share.name), share.bytes, category_colour(share.name)) for share in nonzero[:_SLICES]]
+    if rest := sum(share.bytes for share in nonzero[_SLICES:]):
         parts.append(Part("all others", rest, category_colour("(other)")))
     return parts
 
 
-def draw_overview(analysis: Analysis, device: DeviceAnalysis, path: Path) -> None:
+def _draw_overview(analysis: Analysis, device: DeviceAnalysis, path: Path) -> None:
     """Two rings: reserved memory at the end, and categories at the peak."""
-    with picture(path, "Memory overview", heading(analysis, device)) as figure:
+    with picture(path, "Memory overview", _heading(analysis, device)) as figure:
         left, right = figure.subplots(1, 2)
         left.set_title("Reserved memory at the end", loc="center")
         right.set_title("Categories at the peak", loc="center")
-        _ring(
-            left,
-            reserved_parts(device),
-            device.reserved_bytes or 0,
-            "The file does not say\nhow much was reserved.",
-        )
-        _ring(right, category_parts(device.by_category), device.peak.bytes, "Nothing was alive.")
+        otherwise = "The file does not say\nhow much was reserved."
+        _ring(left, reserved_parts(device), device.reserved_bytes or 0, otherwise)
+        _ring(right, _category_parts(device.by_category), device.peak.bytes, "Nothing was alive.")
 
 
 def _ring(axes: Axes, parts: Sequence[Part], total: int, otherwise: str) -> None:
     if not parts or total <= 0:
-        title = axes.get_title()
         draw_message(axes, otherwise)
-        axes.set_title(title, loc="center")
         return
     wedges = axes.pie(
         [part.bytes for part in parts],
@@ -154,33 +136,34 @@ def _ring(axes: Axes, parts: Sequence[Part], total: int, otherwise: str) -> None
     axes.legend(wedges, words, loc="upper center", bbox_to_anchor=(0.5, -0.01), handlelength=1, handleheight=1)
 
 
-def draw_top(analysis: Analysis, device: DeviceAnalysis, path: Path) -> None:
+def _draw_top(analysis: Analysis, device: DeviceAnalysis, path: Path) -> None:
     """Bars of the largest allocations at the peak, in the colours of their categories."""
     top = device.top[:_TOP]
     height = 2.2 + 0.265 * max(len(top), 6)
     title = f"The {len(top)} largest allocations at the peak" if len(top) > 1 else "The largest allocation at the peak"
-    with picture(path, title, heading(analysis, device), width=13, height=height) as figure:
+    with picture(path, title, _heading(analysis, device), width=13, height=height) as figure:
         axes = figure.subplots()
         if not top:
             draw_message(axes, "No allocation was alive at the peak.")
             return
         unit = byte_axis(axes, top[0].bytes, "x")
-        positions = range(len(top))
-        axes.barh(
-            positions,
-            [allocation.bytes / unit for allocation in top],
-            0.76,
-            color=[category_colour(allocation.category) for allocation in top],
-        )
-        for position, allocation in zip(positions, top, strict=True):
-            axes.text(
-                allocation.bytes / unit, position, f" {format_bytes(allocation.bytes)}", va="center", fontsize=8.5
-            )
-        axes.set_yticks(positions, [_what(allocation) for allocation in top], fontsize=8.5)
-        axes.set_ylim(len(top) - 0.4, -0.6)
-        axes.set_xlim(0, top[0].bytes / unit * 1.12 or 1)
-        axes.spines["left"].set_visible(False)
-        _category_legend(axes, [allocation.category for allocation in top])
+        sizes, categories = [each.bytes / unit for each in top], [each.category for each in top]
+        _rows(axes, sizes, categories, 0.76, [_what(allocation) for allocation in top], fontsize=8.5)
+        for position, (size, allocation) in enumerate(zip(sizes, top, strict=True)):
+            axes.text(size, position, f" {format_bytes(allocation.bytes)}", va="center", fontsize=8.5)
+        axes.set_xlim(0, sizes[0] * 1.12 or 1)
+        _category_legend(axes, categories)
+
+
+def _rows(
+    axes: Axes, sizes: Sequence[float], categories: Sequence[str], height: float, labels: Sequence[str], **style: Any
+) -> None:
+    """Labelled bars in the colours of their categories, the first on top."""
+    positions = range(len(sizes))
+    axes.barh(positions, sizes, height, color=[category_colour(name) for name in categories])
+    axes.set_yticks(positions, labels, **style)
+    axes.set_ylim(len(sizes) - 0.4, -0.6)
+    axes.spines["left"].set_visible(False)
 
 
 def _what(allocation: Allocation) -> str:
@@ -198,71 +181,49 @@ def _category_legend(axes: Axes, categories: Sequence[str]) -> None:
     axes.legend(handles=patches, loc="upper left", bbox_to_anchor=(1.005, 1), borderaxespad=0)
 
 
-def draw_categories(analysis: Analysis, device: DeviceAnalysis, path: Path) -> None:
+def _draw_categories(analysis: Analysis, device: DeviceAnalysis, path: Path) -> None:
     """Bars of all categories at the peak, with marks for the maximum and the end."""
     shares = [share for share in device.by_category if share.bytes or share.max_bytes or share.end_bytes][:_BARS]
     height = 2.2 + 0.42 * max(len(shares), 5)
-    with picture(path, "Memory by category", heading(analysis, device), height=height) as figure:
+    with picture(path, "Memory by category", _heading(analysis, device), height=height) as figure:
         axes = figure.subplots()
         if not shares:
             draw_message(axes, "Nothing was alive.")
             return
-        largest = max(max(share.bytes, share.max_bytes or 0, share.end_bytes) for share in shares)
-        unit = byte_axis(axes, largest, "x")
-        positions = list(range(len(shares)))
-        axes.barh(
-            positions,
-            [share.bytes / unit for share in shares],
-            0.7,
-            color=[category_colour(share.name) for share in shares],
-        )
+        rights = [max(share.bytes, share.max_bytes or 0, share.end_bytes) for share in shares]
+        unit = byte_axis(axes, max(rights), "x")
+        labels = [word_of(share.name) + (" (inferred)" if share.basis == "inferred" else "") for share in shares]
+        _rows(axes, [share.bytes / unit for share in shares], [share.name for share in shares], 0.7, labels)
         _marks(axes, shares, unit)
-        for position, share in zip(positions, shares, strict=True):
-            right = max(share.bytes, share.max_bytes or 0, share.end_bytes) / unit
+        for position, (share, right) in enumerate(zip(shares, rights, strict=True)):
             text = f"{format_bytes(share.bytes)}  {share.percent:.1f} %"
             if (share.max_bytes or 0) > 1.05 * share.bytes:
                 # the mark is far from the end of the bar
                 text = f"{text} at the peak, {format_bytes(share.max_bytes or 0)} at most"
-            axes.annotate(text, (right, position), xytext=(9, 0), textcoords="offset points", va="center", fontsize=9)
-        labels = [word_of(share.name) + (" (inferred)" if share.basis == "inferred" else "") for share in shares]
-        axes.set_yticks(positions, labels)
-        axes.set_ylim(len(shares) - 0.4, -0.6)
-        axes.set_xlim(0, largest / unit * 1.42 or 1)
-        axes.spines["left"].set_visible(False)
+            place = (right / unit, position)
+            axes.annotate(text, place, xytext=(9, 0), textcoords="offset points", va="center", fontsize=9)
+        axes.set_xlim(0, max(rights) / unit * 1.42 or 1)
         axes.legend(loc="lower right", bbox_to_anchor=(1, 1.0), ncols=2, labelcolor=MUTED)
 
 
 def _marks(axes: Axes, shares: Sequence[Share], unit: float) -> None:
     """Mark each category's maximum and its size at the end."""
-    most = [(position, share.max_bytes) for position, share in enumerate(shares) if share.max_bytes]
-    axes.scatter(
-        [size / unit for _, size in most],
-        [position for position, _ in most],
-        marker="|",
-        s=240,
-        linewidths=2.2,
-        color=INK,
-        label="most at any moment",
-    )
-    axes.scatter(
-        [share.end_bytes / unit for share in shares],
-        range(len(shares)),
-        marker="o",
-        s=26,
-        facecolor="white",
-        edgecolor=INK,
-        label="at the end",
-        zorder=3,
-    )
+    most = [(share.max_bytes / unit, position) for position, share in enumerate(shares) if share.max_bytes]
+    x, y = [size for size, _ in most], [position for _, position in most]
+    axes.scatter(x, y, marker="|", s=240, linewidths=2.2, color=INK, label="most at any moment")
+    end = [share.end_bytes / unit for share in shares]
+    style: dict[str, Any] = {"marker": "o", "s": 26, "facecolor": "white", "edgecolor": INK, "zorder": 3}
+    axes.scatter(end, range(len(end)), label="at the end", **style)
 
 
-def draw_sizes(analysis: Analysis, device: DeviceAnalysis, sizes: BlockSizes, path: Path) -> None:
+def _draw_sizes(analysis: Analysis, device: DeviceAnalysis, path: Path) -> None:
     """Histograms of used and of free blocks: counts and bytes."""
-    with picture(path, "Sizes of blocks", f"{heading(analysis, device)} · classes are powers of two") as figure:
+    sizes = block_sizes(analysis, device.number)
+    with picture(path, "Sizes of blocks", f"{_heading(analysis, device)} · classes are powers of two") as figure:
         (used_count, free_count), (used_bytes, free_bytes) = figure.subplots(2, 2, sharex="col")
         used_count.set_title(f"Active allocations {sizes.moment}: {int(sizes.active.blocks.sum()):,}")
-        _bars(used_count, [sizes.active.blocks], [ALLOCATED], None)
-        _bars(used_bytes, [sizes.active.bytes], [ALLOCATED], None, in_bytes=True)
+        _bars(used_count, [sizes.active.blocks], [ALLOCATED])
+        _bars(used_bytes, [sizes.active.bytes], [ALLOCATED], in_bytes=True)
         _classes(used_bytes, sizes.active)
         number = int(sizes.gaps.blocks.sum() + sizes.cached.blocks.sum())
         free_count.set_title(f"Free blocks at the end: {number:,}" if number else "Free blocks at the end")
@@ -272,13 +233,15 @@ def draw_sizes(analysis: Analysis, device: DeviceAnalysis, sizes: BlockSizes, pa
             draw_message(free_count, text)
             free_bytes.set_axis_off()
             return
-        words = ["in gaps between used blocks", "in whole segments"]
+        words = ("in gaps between used blocks", "in whole segments")
         _bars(free_count, [sizes.gaps.blocks, sizes.cached.blocks], [IN_GAPS, IN_SEGMENTS], words)
-        _bars(free_bytes, [sizes.gaps.bytes, sizes.cached.bytes], [IN_GAPS, IN_SEGMENTS], None, in_bytes=True)
+        _bars(free_bytes, [sizes.gaps.bytes, sizes.cached.bytes], [IN_GAPS, IN_SEGMENTS], in_bytes=True)
         _classes(free_bytes, sizes.gaps)
 
 
-def _bars(axes: Axes, layers: list[I64], colours: list[str], words: list[str] | None, in_bytes: bool = False) -> None:
+def _bars(
+    axes: Axes, layers: list[I64], colours: list[str], words: Sequence[str] = (), *, in_bytes: bool = False
+) -> None:
     highest = float(np.sum(layers, axis=0).max(initial=0))
     unit = byte_axis(axes, highest) if in_bytes else 1.0
     if not in_bytes:
@@ -302,16 +265,14 @@ def _classes(axes: Axes, histogram: Histogram) -> None:
     """Label at most ``_TICKS`` size classes."""
     count = len(histogram.least)
     every = max(-(-count // _TICKS), 1)
-    positions = list(range(0, count, every))
-    axes.set_xticks(
-        positions, [size_label(int(histogram.least[position])) for position in positions], rotation=30, ha="right"
-    )
+    labels = [size_label(int(least)) for least in histogram.least[::every]]
+    axes.set_xticks(range(0, count, every), labels, rotation=30, ha="right")
     axes.set_xlabel("size from")
 
 
-def draw_efficiency(analysis: Analysis, device: DeviceAnalysis, path: Path) -> None:
+def _draw_efficiency(analysis: Analysis, device: DeviceAnalysis, path: Path) -> None:
     """Efficiency at the peak, and parts of reserved memory at the end."""
-    with picture(path, "Memory efficiency", heading(analysis, device), height=5.6) as figure:
+    with picture(path, "Memory efficiency", _heading(analysis, device), height=5.6) as figure:
         gauge, bar, text = figure.subplots(3, 1, height_ratios=[1, 1, 1.5])
         if not device.reserved_bytes:
             draw_message(bar, "The file does not say how much was reserved: efficiency is not known.")
@@ -327,22 +288,26 @@ def draw_efficiency(analysis: Analysis, device: DeviceAnalysis, path: Path) -> N
 
 
 def _gauge(axes: Axes, percent: float, grade: str) -> None:
-    axes.set_title(
-        f"{percent:.1f} % of reserved memory was in use at the peak: {grade}", color=GRADES[grade], fontsize=14
-    )
+    title = f"{percent:.1f} % of reserved memory was in use at the peak: {grade}"
+    axes.set_title(title, color=GRADES[grade], fontsize=14)
     axes.barh(0, 100, 0.5, color="#F1F3F5")
     axes.barh(0, percent, 0.5, color=GRADES[grade])
     for limit in (_POOR, _EXCELLENT):
         axes.plot([limit, limit], [-0.4, 0.4], color=INK, linewidth=1.2)
-    axes.set_xlim(0, 100.3)
-    axes.set_ylim(-0.45, 0.45)
-    axes.set_yticks([])
+    _as_bar(axes, 100.3)
     ticks = (0, 25, 50, 75, _POOR, _EXCELLENT)
     axes.set_xticks(ticks, [f"{tick} %" for tick in ticks])
     # the two limits are close to each other: align their labels outwards
     below, above = axes.get_xticklabels()[-2:]
     below.set_horizontalalignment("right")
     above.set_horizontalalignment("left")
+
+
+def _as_bar(axes: Axes, length: float) -> None:
+    """Make room for a single bar without a frame."""
+    axes.set_xlim(0, length)
+    axes.set_ylim(-0.45, 0.45)
+    axes.set_yticks([])
     axes.spines[:].set_visible(False)
 
 
@@ -352,13 +317,9 @@ def _parts(axes: Axes, device: DeviceAnalysis) -> None:
     for part in reserved_parts(device):
         axes.barh(0, part.bytes / unit, 0.5, left, color=part.colour, label=part.name, edgecolor="white", linewidth=1)
         left += part.bytes / unit
-    axes.set_xlim(0, left * 1.003)
-    axes.set_ylim(-0.45, 0.45)
-    axes.set_yticks([])
-    axes.spines[:].set_visible(False)
-    axes.legend(
-        loc="lower left", bbox_to_anchor=(-0.005, 1.0), ncols=4, handlelength=1, handleheight=1, borderaxespad=0
-    )
+    _as_bar(axes, left * 1.003)
+    place = {"bbox_to_anchor": (-0.005, 1.0), "borderaxespad": 0}
+    axes.legend(loc="lower left", ncols=4, handlelength=1, handleheight=1, **place)
 
 
 def _metrics(axes: Axes, device: DeviceAnalysis) -> None:

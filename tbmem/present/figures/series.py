@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _SHOWN = (
-    ("reserved", "reserved", MUTED, "dash"),
-    ("peak", "peak within the steps", RED, "solid"),
-    ("allocated", "allocated after the step", BLUE, "solid"),
-    ("host", "resident (RSS)", GREEN, "solid"),
-    ("workers", "worker processes", PINK, "solid"),
+    ("reserved", "reserved", MUTED),
+    ("peak", "peak within the steps", RED),
+    ("allocated", "allocated after the step", BLUE),
+    ("host", "resident (RSS)", GREEN),
+    ("workers", "worker processes", PINK),
 )
-"""Column, label, colour and line style."""
+"""Column, label and colour."""
 _CAPACITY_FROM = 0.6
 """Share of the capacity from which its line is drawn."""
 _MOST = 6
@@ -56,12 +56,11 @@ def _draw(axes: Axes, series: Series, marks: Sequence[Finding], windows: Sequenc
     low, high = short.columns["lowest"], short.columns["highest"]
     if not np.isnan(low).all():
         axes.fill_between(x, low / unit, high / unit, color=BLUE, alpha=0.18, linewidth=0)
-    styles = {"solid": "-", "dash": (0, (4, 2))}
-    for column, name, colour, dash in _shown_columns(series):
+    for column, name, colour in _shown_columns(series):
         known = ~np.isnan(short.columns[column])
         values = short.columns[column][known] / unit
-        marker = "o" if len(values) < 3 else ""
-        axes.plot(x[known], values, color=colour, linewidth=1.5, linestyle=styles[dash], label=name, marker=marker)
+        marker, style = "o" if len(values) < 3 else "", (0, (4, 2)) if column == "reserved" else "-"
+        axes.plot(x[known], values, color=colour, linewidth=1.5, linestyle=style, label=name, marker=marker)
     for number, window in enumerate(windows):
         label = "recorded" if number == 0 else None
         axes.axvspan(window["first_step"] - 0.5, window["last_step"] + 0.5, color=SKY, alpha=0.25, lw=0, label=label)
@@ -77,13 +76,12 @@ def _draw(axes: Axes, series: Series, marks: Sequence[Finding], windows: Sequenc
     axes.legend(loc="upper left", bbox_to_anchor=(1.005, 1), borderaxespad=0, labelcolor=MUTED)
 
 
-def _shown_columns(series: Series) -> list[tuple[str, str, str, str]]:
+def _shown_columns(series: Series) -> list[tuple[str, str, str]]:
     """Rows of ``_SHOWN`` with values; host memory only for the CPU."""
     on_cpu = series.device == "cpu"
     word = peak_word("host_peak_rss" if on_cpu else "peak_allocated")
-    named = [(name, text.replace("peak", word), colour, line) for name, text, colour, line in _SHOWN]
-    names = [row for row in named if series.most(row[0])]
-    return [row for row in names if on_cpu or row[0] not in ("host", "workers")]
+    shown = [row for row in _SHOWN if series.most(row[0]) and (on_cpu or row[0] not in ("host", "workers"))]
+    return [(name, text.replace("peak", word), colour) for name, text, colour in shown]
 
 
 def _highest_of(series: Series) -> float:
@@ -99,11 +97,8 @@ def _capacity_of(series: Series) -> float | None:
 
 def marks_of(series: Series, findings: Sequence[Finding]) -> list[Finding]:
     """Findings about this series, without suspicions."""
-    return [
-        finding
-        for finding in findings
-        if (finding.rank, finding.device) == (series.rank, series.device) and not finding.kind.is_quiet
-    ]
+    reported = [finding for finding in findings if not finding.kind.is_quiet]
+    return [finding for finding in reported if (finding.rank, finding.device) == (series.rank, series.device)]
 
 
 def _level_at(series: Series, step: int) -> float:

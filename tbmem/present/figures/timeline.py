@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,6 @@ from tbmem.model.category import Phase, word_of
 from tbmem.model.columns import I64
 from tbmem.model.timeline_tables import MarkKind
 from tbmem.present.figures.canvas import byte_axis, picture
-from tbmem.present.labels import unit_for
 from tbmem.present.lines import device_label
 from tbmem.present.palette import INK, MUTED, PHASES, RED, category_colour
 from tbmem.units import format_bytes
@@ -31,6 +30,8 @@ _IDLE = 0.4
 """Share of the axis: a longer pause would leave too little room for the events."""
 _FEW = 2
 """Points that make no curve."""
+_BOX = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5}
+_DATA_AND_AXES = ("data", "axes fraction")
 
 
 def draw_timeline(analysis: Analysis, device: DeviceAnalysis, layers: Layers, path: Path) -> None:
@@ -40,8 +41,8 @@ def draw_timeline(analysis: Analysis, device: DeviceAnalysis, layers: Layers, pa
     subtitle = f"{analysis.name} · {device_label(device.name)} · {device.measure} bytes, stacked by category{relative}"
     with picture(path, "Active memory over time", subtitle, height=7) as figure:
         axes, strip = figure.subplots(2, 1, sharex=True, height_ratios=[18, 1])
-        _stack(axes, device, layers, x)
-        _peak(axes, device, layers, x)
+        unit = _stack(axes, layers, x)
+        _peak(axes, device, layers, x, unit)
         _steps(axes, layers, x)
         _ooms(axes, analysis, device, layers, x)
         _phases(strip, layers, x)
@@ -53,8 +54,9 @@ def draw_timeline(analysis: Analysis, device: DeviceAnalysis, layers: Layers, pa
             axes.set_xlim(x[0], x[-1])
 
 
-def _stack(axes: Axes, device: DeviceAnalysis, layers: Layers, x: NDArray[np.float64]) -> None:
-    highest = _highest(layers)
+def _stack(axes: Axes, layers: Layers, x: NDArray[np.float64]) -> float:
+    """Draw the layers and what is reserved; returns the bytes per unit of the axis."""
+    highest = float(max(layers.total.max(), layers.reserved.max() if layers.reserved is not None else 0))
     unit = byte_axis(axes, highest)
     if x[-1] == x[0]:
         x = x[0] + np.arange(len(x)) / max(len(x) - 1, 1)
@@ -68,13 +70,13 @@ def _stack(axes: Axes, device: DeviceAnalysis, layers: Layers, x: NDArray[np.flo
         axes.step(x, above, where="post", color=INK, alpha=0.3, linewidth=0.4)
         below = above
     if layers.reserved is not None:
-        axes.step(
-            x, layers.reserved / unit, where="post", color=INK, linewidth=1, linestyle=(0, (4, 2)), label="reserved"
-        )
+        reserved = layers.reserved / unit
+        axes.step(x, reserved, where="post", color=INK, linewidth=1, linestyle=(0, (4, 2)), label="reserved")
     axes.set_ylim(0, highest / unit * 1.18 or 1)
     handles, words = axes.get_legend_handles_labels()
     # in the order of the layers, the highest first
     axes.legend(handles[::-1], words[::-1], loc="upper left", bbox_to_anchor=(1.005, 1), borderaxespad=0)
+    return unit
 
 
 def _twice(layers: Layers) -> Layers:
@@ -82,9 +84,9 @@ def _twice(layers: Layers) -> Layers:
     return Layers(layers.names, *(None if column is None else np.repeat(column, 2, axis=-1) for column in layers[1:]))  # type: ignore[arg-type]
 
 
-def _peak(axes: Axes, device: DeviceAnalysis, layers: Layers, x: NDArray[np.float64]) -> None:
+def _peak(axes: Axes, device: DeviceAnalysis, layers: Layers, x: NDArray[np.float64], unit: float) -> None:
     at = int(np.argmax(layers.total))
-    unit, top = _unit_of(layers), layers.total[at]
+    top = layers.total[at]
     if layers.reserved is not None and top <= layers.reserved.max() < 1.1 * top:
         # the label stands above the reserved line
         top = layers.reserved.max()
@@ -94,23 +96,11 @@ def _peak(axes: Axes, device: DeviceAnalysis, layers: Layers, x: NDArray[np.floa
     place = "" if device.peak.step < 0 else f", step {device.peak.step}"
     phase = "" if device.peak.phase == Phase.OTHER.name else f" · {word_of(device.peak.phase)}"
     text = f"peak {format_bytes(device.peak.bytes)}{place}{phase}"
-    axes.annotate(
-        text,
-        (x[at], top / unit),
-        xytext=(0, 10),
-        textcoords="offset points",
-        ha=side,
-        fontweight="bold",
-        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5},
-    )
+    _label(axes, text, (x[at], top / unit), (0, 10), ha=side, fontweight="bold", bbox=_BOX)
 
 
-def _highest(layers: Layers) -> float:
-    return float(max(layers.total.max(), layers.reserved.max() if layers.reserved is not None else 0))
-
-
-def _unit_of(layers: Layers) -> float:
-    return float(unit_for(_highest(layers)).bytes)
+def _label(axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], **style: Any) -> None:
+    axes.annotate(text, at, xytext=offset, textcoords="offset points", **style)
 
 
 def _steps(axes: Axes, layers: Layers, x: NDArray[np.float64]) -> None:
@@ -121,15 +111,8 @@ def _steps(axes: Axes, layers: Layers, x: NDArray[np.float64]) -> None:
     for span in steps:
         axes.axvline(span.begin, color=MUTED, linewidth=0.6, linestyle=(0, (1, 2)))
         if span.end - span.begin >= _LABEL_WIDTH * (x[-1] - x[0]):
-            axes.annotate(
-                f"step {span.value}",
-                (span.begin, 1),
-                xycoords=("data", "axes fraction"),
-                xytext=(3, -11),
-                textcoords="offset points",
-                color=MUTED,
-                fontsize=8.5,
-            )
+            style = {"xycoords": _DATA_AND_AXES, "color": MUTED, "fontsize": 8.5}
+            _label(axes, f"step {span.value}", (span.begin, 1), (3, -11), **style)
 
 
 def _ooms(axes: Axes, analysis: Analysis, device: DeviceAnalysis, layers: Layers, x: NDArray[np.float64]) -> None:
@@ -139,16 +122,8 @@ def _ooms(axes: Axes, analysis: Analysis, device: DeviceAnalysis, layers: Layers
         where = x[min(int(np.searchsorted(layers.event, event)), len(x) - 1)]
         axes.axvline(where, color=RED, linewidth=1.4)
         if number == 0:
-            axes.annotate(
-                f"out of memory: {format_bytes(size)} asked for",
-                (where, 0.9),
-                xycoords=("data", "axes fraction"),
-                xytext=(-5, 0),
-                textcoords="offset points",
-                ha="right",
-                color=RED,
-                bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5},
-            )
+            text = f"out of memory: {format_bytes(size)} asked for"
+            _label(axes, text, (where, 0.9), (-5, 0), xycoords=_DATA_AND_AXES, ha="right", color=RED, bbox=_BOX)
 
 
 def _phases(strip: Axes, layers: Layers, x: NDArray[np.float64]) -> None:

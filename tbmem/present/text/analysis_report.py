@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from tbmem.analysis.recordings.result import Allocation, Analysis, DeviceAnalysis, ModuleShare, Share
 from tbmem.model.category import word_of
 from tbmem.present.lines import device_label
-from tbmem.present.text.analysis_tables import peak_line
+from tbmem.present.text.analysis_tables import named_shares, peak_line
 from tbmem.units import format_bytes
 
 _WIDTH = 100
@@ -39,10 +39,10 @@ def _device(device: DeviceAnalysis) -> list[str]:
     lines += _section(f"TOP {len(device.top)} ALLOCATIONS BY SIZE, AT THE PEAK") + _top(device.top)
     lines += _section("FRAGMENTATION") + _fragmentation(device)
     for title, shares in (("PHASE", device.by_phase), ("LINE", device.by_line), ("OPERATOR", device.by_operator)):
-        if [share for share in shares if share.bytes and not share.name.startswith("(")]:
+        if named_shares(shares):
             words = word_of if title == "PHASE" else str
             lines += _section(f"BREAKDOWN BY {title}, AT THE PEAK") + _shares(shares, words)
-    if [share for share in device.by_module if share.bytes and not share.name.startswith("(")]:
+    if named_shares(device.by_module):
         lines += _section("MODULES, AT THE PEAK") + list(_modules(device.modules))
         lines += _section("MODULES, REPEATED LAYERS TOGETHER") + _shares(device.by_module)
     if device.lifetimes:
@@ -84,9 +84,8 @@ def _efficiency(device: DeviceAnalysis) -> list[str]:
         ("there before the recording", device.base_bytes),
         ("memory of the device", device.total_bytes),
     ]
-    counts = (
-        f"{device.events:,} events, {device.unmatched_frees:,} frees of older blocks, {device.ooms:,} out of memory"
-    )
+    counts = f"{device.events:,} events, {device.unmatched_frees:,} frees of older blocks"
+    counts += f", {device.ooms:,} out of memory"
     return [f"efficiency at the peak: {known}{grade}", *_rows(figures), counts, f"sizes count {device.measure} bytes"]
 
 
@@ -114,13 +113,8 @@ def _top(top: Sequence[Allocation]) -> list[str]:
     lines = []
     for number, allocation in enumerate(top, 1):
         step = f"step {allocation.step}" if allocation.step >= 0 else ""
-        words = (
-            word_of(allocation.category) + f" ({allocation.basis})" * (allocation.basis == "inferred"),
-            allocation.name,
-            allocation.module,
-            allocation.operator,
-            step,
-        )
+        category = word_of(allocation.category) + f" ({allocation.basis})" * (allocation.basis == "inferred")
+        words = (category, allocation.name, allocation.module, allocation.operator, step)
         lines.append(f"{number:>3}. {_size(allocation.bytes)}   {' · '.join(dict.fromkeys(filter(None, words)))}")
         if allocation.line:
             lines.append(f"{'':10}{allocation.line}")
@@ -130,14 +124,9 @@ def _top(top: Sequence[Allocation]) -> list[str]:
 
 def _stack(stack: Sequence[str]) -> list[str]:
     """Frames, indented: Python's only, where there are any."""
-    frames = python_frames(stack)
+    frames = [frame for frame in stack if ".py:" in frame] or stack
     more = [f"{'':14}… {len(frames) - _FRAMES} more"] if len(frames) > _FRAMES else []
     return [f"{'':14}{frame[:_WIDTH]}" for frame in frames[:_FRAMES]] + more
-
-
-def python_frames(stack: Sequence[str]) -> Sequence[str]:
-    """The Python frames of a stack; all frames if there are none."""
-    return [frame for frame in stack if ".py:" in frame] or stack
 
 
 def _fragmentation(device: DeviceAnalysis) -> list[str]:
@@ -181,9 +170,6 @@ def _recommendations(device: DeviceAnalysis) -> Iterable[str]:
     for advice in device.recommendations:
         yield f"- {advice.message}"
         yield f"  change: {advice.setting}"
-        yield f"  because: {_trigger(advice.trigger)} {advice.value:,.10g}, limit {advice.limit:,.10g}"
-
-
-def _trigger(figure: str) -> str:
-    """``'by_category.OPTIMIZER_STATE'`` as ``'Optimizer state'``, ``'fragmented_bytes'`` as ``'fragmented bytes'``."""
-    return word_of(figure.removeprefix("by_category.")).replace("_", " ")
+        # 'by_category.OPTIMIZER_STATE' as 'Optimizer state', 'fragmented_bytes' as 'fragmented bytes'
+        figure = word_of(advice.trigger.removeprefix("by_category.")).replace("_", " ")
+        yield f"  because: {figure} {advice.value:,.10g}, limit {advice.limit:,.10g}"

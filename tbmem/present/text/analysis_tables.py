@@ -29,13 +29,10 @@ def analysis_screen(analysis: Analysis) -> RenderableType:
     heading = SEPARATOR.join(filter(None, (analysis.name, analysis.source, analysis.path)))
     shown = analysis.shown
     parts: list[RenderableType] = [Text(heading, style="bold"), *map(_device_screen, shown)]
-    hidden = [
-        f"{device_label(device.name)} {format_bytes(device.peak.bytes)}"
-        for device in analysis.devices
-        if device not in shown
-    ]
+    hidden = [device for device in analysis.devices if device not in shown]
     if hidden:
-        parts.append(Text(f"too little to speak of: {', '.join(hidden)}", style="dim"))
+        sizes = ", ".join(f"{device_label(device.name)} {format_bytes(device.peak.bytes)}" for device in hidden)
+        parts.append(Text(f"too little to speak of: {sizes}", style="dim"))
     if analysis.notes:
         parts.append(_list("Not known", analysis.notes, "dim"))
     return Group(*parts)
@@ -67,25 +64,29 @@ def peak_line(device: DeviceAnalysis) -> str:
     return SEPARATOR.join(filter(None, parts))
 
 
+def named_shares(shares: Sequence[Share]) -> list[Share]:
+    """Shares with bytes and a name; ``'(no stack)'`` and the like are none."""
+    return [share for share in shares if share.bytes and not share.name.startswith("(")]
+
+
 def _state_lines(device: DeviceAnalysis) -> list[str]:
-    sizes = (
-        ("reserved", device.reserved_bytes),
-        ("allocated", device.allocated_bytes),
-        ("requested", device.requested_bytes),
-    )
-    state = [f"{word} {format_bytes(value)}" for word, value in sizes if value is not None]
+    state = {
+        "reserved": device.reserved_bytes,
+        "allocated": device.allocated_bytes,
+        "requested": device.requested_bytes,
+    }
     free = device.fragmentation
-    parts = (
-        ("free", free.free_bytes),
-        ("cached", free.cached_bytes),
-        ("fragmented", free.fragmented_bytes),
-        ("lost to rounding", free.rounding_loss_bytes),
-        ("largest free block", free.largest_free_block_bytes),
-    )
-    unused = [f"{word} {format_bytes(value)}" for word, value in parts if value is not None]
+    unused = {
+        "free": free.free_bytes,
+        "cached": free.cached_bytes,
+        "fragmented": free.fragmented_bytes,
+        "lost to rounding": free.rounding_loss_bytes,
+        "largest free block": free.largest_free_block_bytes,
+    }
     lines = [f"allocator: {used}"] if (used := efficiency_words(device)) else []
-    lines += [f"at the end: {SEPARATOR.join(state)}"] if state else []
-    lines += [f"unused then: {SEPARATOR.join(unused)}"] if unused else []
+    for title, sizes in (("at the end", state), ("unused then", unused)):
+        known = [f"{word} {format_bytes(value)}" for word, value in sizes.items() if value is not None]
+        lines += [f"{title}: {SEPARATOR.join(known)}"] if known else []
     return [*lines, failed_sentence(device)] if device.ooms else lines
 
 
@@ -93,10 +94,8 @@ def efficiency_words(device: DeviceAnalysis) -> str:
     """``'98.2 % of the 11.79 GiB reserved at most were in use at the peak (good)'``; empty if not known."""
     if device.efficiency_percent is None or device.peak_reserved_bytes is None:
         return ""
-    reserved = format_bytes(device.peak_reserved_bytes)
-    return (
-        f"{device.efficiency_percent:.1f} % of the {reserved} reserved at most were in use at the peak ({device.grade})"
-    )
+    share = f"{device.efficiency_percent:.1f} % of the {format_bytes(device.peak_reserved_bytes)}"
+    return f"{share} reserved at most were in use at the peak ({device.grade})"
 
 
 def failed_sentence(device: DeviceAnalysis) -> str:
@@ -137,34 +136,21 @@ def _largest(top: Sequence[Allocation]) -> RenderableType:
     for allocation in top[:_TOP]:
         what = allocation.name or allocation.module or allocation.operator
         step = str(allocation.step) if allocation.step >= 0 else ""
-        _add(
-            table,
-            format_bytes(allocation.bytes),
-            word_of(allocation.category),
-            shortened(what),
-            step,
-            shortened(allocation.line),
-        )
+        size, category = format_bytes(allocation.bytes), word_of(allocation.category)
+        _add(table, size, category, shortened(what), step, shortened(allocation.line))
     return _indented(table)
 
 
 def overview_screen(analyses: Sequence[Analysis], odd: OddOne | None) -> RenderableType:
     """Several recordings side by side, and the outlier."""
-    table = _table(
-        "recording", "device", "peak", "reserved", "used at the peak", "step", "largest category", "suspects"
-    )
+    header = ("device", "peak", "reserved", "used at the peak", "step", "largest category", "suspects")
+    table = _table("recording", *header)
     for analysis in analyses:
         device = analysis.main
-        first = device.by_category[0] if device.by_category else None
-        _add(
-            table,
-            analysis.name,
-            *side_cells(device),
-            str(device.peak.step) if device.peak.step >= 0 else "",
-            f"{word_of(first.name)} {format_bytes(first.bytes)}" if first else "",
-            str(len(device.suspects) or ""),
-            style="bold" if odd is not None and odd.name == analysis.name else "",
-        )
+        step = str(device.peak.step) if device.peak.step >= 0 else ""
+        largest = [f"{word_of(share.name)} {format_bytes(share.bytes)}" for share in device.by_category[:1]]
+        cells = (analysis.name, *side_cells(device), step, "".join(largest), str(len(device.suspects) or ""))
+        _add(table, *cells, style="bold" if odd is not None and odd.name == analysis.name else "")
     word = odd.message if odd is not None else "None of them stands out." if len(analyses) > 2 else ""
     return Group(_indented(table), Text(word, style="bold" if odd else ""))
 
@@ -193,12 +179,9 @@ def _changes_screen(device: DeviceComparison) -> RenderableType:
         ("line", device.by_line),
         ("operator", device.by_operator),
     )
-    return Group(*(_changes(title, changed[:_TOP]) for title, changed in tables if _has_names(changed)))
-
-
-def _has_names(changed: Sequence[Change]) -> bool:
-    """Whether a breakdown has at least one named entry."""
-    return any(not change.name.startswith("(no ") for change in changed)
+    # a breakdown without a single named entry says nothing
+    named = [item for item in tables if any(not change.name.startswith("(no ") for change in item[1])]
+    return Group(*(_changes(title, changed[:_TOP]) for title, changed in named))
 
 
 def _changes(title: str, changed: Iterable[Change]) -> RenderableType:

@@ -32,7 +32,7 @@ def gate_view(
         "run": run,
         **(status.to_dict() if status is not None else {}),
         "holds": all(result.holds for result in results),
-        "checks": [{**asdict(result), "details": list(result.details)} for result in results],
+        "checks": [asdict(result) for result in results],
         "notes": list(notes),
     }
 
@@ -56,18 +56,15 @@ def gate_junit(run: str, results: Sequence[Result]) -> bytes:
 def gate_annotations(results: Sequence[Result], notes: Sequence[str] = ()) -> list[str]:
     """Workflow commands of GitHub Actions for what does not hold, and for the notes."""
     failed = [result for result in results if not result.holds]
+    lines = [" · ".join((f"{result.place}: {result.message}", *result.details)) for result in failed]
     return [
-        *(f"::error title=tbmem {result.check}::{_escaped(_one_line(result))}" for result in failed),
+        *(f"::error title=tbmem {result.check}::{_escaped(line)}" for result, line in zip(failed, lines, strict=True)),
         *(f"::warning title=tbmem::{_escaped(note)}" for note in notes),
     ]
 
 
 def _in_xml(text: str) -> str:
     return _NOT_IN_XML.sub("\ufffd", text)
-
-
-def _one_line(result: Result) -> str:
-    return " · ".join((f"{result.place}: {result.message}", *result.details))
 
 
 def _escaped(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Any
 
 from tbmem.analysis.runs.comparison import Comparison, Figure
 from tbmem.present.lines import device_label
@@ -10,18 +10,8 @@ from tbmem.present.lines import device_label
 _SAME_PERCENT = 1.0
 
 
-class Headline(TypedDict):
-    """The label and the first sentence of a comparison."""
-
-    label: str
-    """``GREW``, ``SHRANK`` or ``SAME``."""
-    grew: bool
-    text: str
-    """One sentence."""
-
-
-def headline(comparison: Comparison) -> Headline:
-    """The headline of a comparison; changes below 1 % are ignored."""
+def headline(comparison: Comparison) -> dict[str, Any]:
+    """Label (``GREW``, ``SHRANK``, ``SAME``) and first sentence of a comparison; changes below 1 % are ignored."""
     figures = [figure for figure in comparison.figures if abs(figure.change.growth) >= _SAME_PERCENT]
     sides = f"{comparison.after} against {comparison.before}"
     if not figures:

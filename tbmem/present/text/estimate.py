@@ -43,7 +43,10 @@ def estimate_lines(estimate: Estimate) -> Iterator[str]:
         yield f"  {_ROUNDING:<40} {format_bytes(rounding):>12}"
     yield from _table("Peak by module", estimate.by_module, _MODULES)
     yield from _table("Highest in each phase of a steady step", estimate.by_phase)
-    yield from _steps(estimate)
+    if not estimate.job.inference:
+        first, steady = format_bytes(estimate.first_step), format_bytes(estimate.steady_step)
+        yield ""
+        yield f"The first step needs {first} and makes the optimizer's state, later ones {steady}."
     yield from _formula(estimate)
     yield from _alternatives(estimate)
     for note in estimate.notes:
@@ -73,15 +76,6 @@ def _table(title: str, rows: Mapping[str, int], limit: int | None = None) -> Ite
         yield f"  {f'{len(rows) - len(names)} more':<40} {format_bytes(rest):>12}"
 
 
-def _steps(estimate: Estimate) -> Iterator[str]:
-    if not estimate.job.inference:
-        yield ""
-        yield (
-            f"The first step needs {format_bytes(estimate.first_step)} and makes the optimizer's state, "
-            f"later ones {format_bytes(estimate.steady_step)}."
-        )
-
-
 def _formula(estimate: Estimate) -> Iterator[str]:
     formula = estimate.formula
     more = estimate.peak_allocated - formula.total
@@ -95,10 +89,8 @@ def _formula(estimate: Estimate) -> Iterator[str]:
     if more > 0:
         sent = estimate.by_category.get("communication", 0)
         buffers = f"communication ({format_bytes(sent)}), " if sent else ""
-        yield (
-            f"and {format_bytes(more)} that the formula leaves out: {buffers}"
-            "the backward pass's own, workspaces, rounding."
-        )
+        left_out = f"{buffers}the backward pass's own, workspaces, rounding."
+        yield f"and {format_bytes(more)} that the formula leaves out: {left_out}"
 
 
 def _alternatives(estimate: Estimate) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tbmem.model.oom import CGROUP, MACHINE, Limit, OomHolder, OomReport, Reason
+from tbmem.model.oom import CGROUP, MACHINE, OomHolder, OomReport, Reason
 from tbmem.present.lines import SEPARATOR, device_label
 from tbmem.units import format_bytes
 
@@ -45,7 +45,8 @@ def _request(report: OomReport) -> Iterator[str]:
     if not shortage.only_near:
         yield f"requested: {size} on {device_label(shortage.device)}{where}, in step {shortage.step}"
     if shortage.limits:
-        yield f"free:      {SEPARATOR.join(map(_limit, shortage.limits))}"
+        limits = [f"{format_bytes(each.free)} of {format_bytes(each.total)} ({each.name})" for each in shortage.limits]
+        yield f"free:      {SEPARATOR.join(limits)}"
     pieces = shortage.pieces
     if pieces is not None:
         parts = [f"in use {format_bytes(pieces.active)}", f"fragmented {format_bytes(pieces.fragmented)}"]
@@ -59,10 +60,6 @@ def _request(report: OomReport) -> Iterator[str]:
 
 def _cause(reason: Reason) -> str:
     return reason.cause.value.replace("_", " ")
-
-
-def _limit(limit: Limit) -> str:
-    return f"{format_bytes(limit.free)} of {format_bytes(limit.total)} ({limit.name})"
 
 
 def _why(report: OomReport) -> Iterator[str]:

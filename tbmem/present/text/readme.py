@@ -13,7 +13,7 @@ from tbmem.model.category import Phase, word_of
 from tbmem.present.figures.figures import PICTURES, picture_folder
 from tbmem.present.labels import plain_markdown
 from tbmem.present.lines import SEPARATOR, device_label, finding_line
-from tbmem.present.text.analysis_tables import efficiency_words, failed_sentence, side_cells
+from tbmem.present.text.analysis_tables import efficiency_words, failed_sentence, named_shares, side_cells
 from tbmem.present.text.run_end import peak_line
 from tbmem.units import format_bytes, format_duration, format_moment, format_share
 
@@ -24,6 +24,11 @@ _FILES = (
     ("report.html", "everything, to look at and zoom into; needs no network"),
     ("analysis_report.txt", "all figures to the byte: top 50, categories, fragmentation, recommendations"),
     ("analysis.json", "the same figures for programs, as `tbmem analyze --json` prints them"),
+)
+_RUN_FILES = (
+    ("report.html", "live series, findings, windows; needs no network"),
+    ("memory_series.png", "memory over the steps"),
+    ("run.json", "the figures for programs"),
 )
 
 
@@ -36,20 +41,18 @@ def findings_text(analysis: Analysis, written: str = "") -> str:
         lines += _device(device, len(analysis.devices) > 1)
     if analysis.notes:
         lines += ["## What is not known", "", *(f"- {plain_markdown(note)}" for note in analysis.notes), ""]
-    files = (*_FILES, *PICTURES.items())
-    lines += [
-        "## Files",
-        "",
-        "| file | what |",
-        "|---|---|",
-        *(f"| [{name}]({name}) | {what} |" for name, what in files),
-    ]
+    lines += _file_table(*_FILES, *PICTURES.items())
     if len(analysis.devices) > 1:
         others = [(device_label(device.name), picture_folder(device)) for device in analysis.shown[1:]]
         links = ", ".join(f"[{label}]({folder}/memory_timeline.png)" for label, folder in others)
         more = f" Folders of their own have those of {links}." if links else ""
         lines += ["", f"The pictures are of {device_label(analysis.main.name)}; report.html has every device.{more}"]
     return "\n".join(lines) + "\n"
+
+
+def _file_table(*files: tuple[str, str]) -> list[str]:
+    rows = [f"| [{name}]({name}) | {what} |" for name, what in files]
+    return ["## Files", "", "| file | what |", "|---|---|", *rows]
 
 
 def _device(device: DeviceAnalysis, several: bool) -> list[str]:
@@ -61,8 +64,7 @@ def _device(device: DeviceAnalysis, several: bool) -> list[str]:
             cells = (plain_markdown(word_of(share.name)), format_bytes(share.bytes), f"{share.percent:.1f} %")
             lines.append(f"| {' | '.join(cells)} | {_KNOWN_BY.get(share.basis, '')} |")
         lines.append("")
-    named = [share for share in device.by_line if share.bytes and not share.name.startswith("(")][:_LINES]
-    if named:
+    if named := named_shares(device.by_line)[:_LINES]:
         lines += ["Lines that hold most of the peak:", ""]
         lines += [f"{rank}. {_code(share.name)}: {format_bytes(share.bytes)}" for rank, share in enumerate(named, 1)]
         lines.append("")
@@ -73,12 +75,12 @@ def _device(device: DeviceAnalysis, several: bool) -> list[str]:
 
 def _findings(device: DeviceAnalysis) -> Iterable[str]:
     """Findings as list items, the most important first."""
-    yield f"- {peak_sentence(device)}"
+    yield f"- {_peak_sentence(device)}"
     filled = [share for share in device.by_category if share.bytes][:_CATEGORIES]
     if filled:
         parts = [f"{plain_markdown(word_of(share.name))} {share.percent:.0f} %" for share in filled]
         yield f"- At the peak it held: {', '.join(parts)}."
-    yield from (f"- {sentence}" for sentence in allocator_sentences(device))
+    yield from (f"- {sentence}" for sentence in _allocator_sentences(device))
     if device.ooms:
         failed, _, more = failed_sentence(device).partition(", the last")
         yield f"- **{failed}**{f', the last{more}' * bool(more)}."
@@ -88,7 +90,7 @@ def _findings(device: DeviceAnalysis) -> Iterable[str]:
         yield "- Nothing piles up from step to step, as far as this recording shows."
 
 
-def peak_sentence(device: DeviceAnalysis) -> str:
+def _peak_sentence(device: DeviceAnalysis) -> str:
     """``'GPU 0 needed 11.57 GiB at its peak, in step 3 during the backward pass, at model.py:41 forward.'``."""
     peak = device.peak
     share = f" ({format_share(peak.bytes, device.total_bytes)})" if device.total_bytes else ""
@@ -101,7 +103,7 @@ def peak_sentence(device: DeviceAnalysis) -> str:
     return f"{device_label(device.name)} needed {format_bytes(peak.bytes)}{share} at its peak{step}{phase}{line}."
 
 
-def allocator_sentences(device: DeviceAnalysis) -> Iterable[str]:
+def _allocator_sentences(device: DeviceAnalysis) -> Iterable[str]:
     """Efficiency at the peak, and the free memory at the end."""
     if words := efficiency_words(device):
         yield f"Allocator: {words}."
@@ -111,8 +113,8 @@ def allocator_sentences(device: DeviceAnalysis) -> Iterable[str]:
     reserved, unused = format_bytes(device.reserved_bytes), format_bytes(free.free_bytes)
     text = f"Of {reserved} that were reserved at the end, {unused} were free"
     if free.cached_bytes is not None and free.fragmented_bytes is not None:
-        cached, fragmented = format_bytes(free.cached_bytes), format_bytes(free.fragmented_bytes)
-        text += f": {cached} cached in whole segments, {fragmented} fragmented in gaps between used blocks"
+        text += f": {format_bytes(free.cached_bytes)} cached in whole segments,"
+        text += f" {format_bytes(free.fragmented_bytes)} fragmented in gaps between used blocks"
     yield f"{text}. The next peak uses them again."
 
 
@@ -135,7 +137,6 @@ def comparison_text(analyses: Sequence[Analysis], odd: OddOne | None, written: s
 
 
 def _code(text: str) -> str:
-    """Text as Markdown code."""
     return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
@@ -149,37 +150,27 @@ class Recorded(NamedTuple):
     """Folder of its report, relative to the run's."""
 
 
-def _about(story: RunReport) -> str:
-    begun = format_moment(story.started) if story.started else ""
-    words = (
-        f"begun {begun}" if begun else "",
-        story.host,
-        f"torch {story.torch}" if story.torch else "",
-        story.status.sentence,
-    )
-    return SEPARATOR.join(filter(None, words))
-
-
-def run_lines(story: RunReport, recorded: Sequence[Recorded]) -> list[str]:
+def run_lines(report: RunReport, recorded: Sequence[Recorded]) -> list[str]:
     """The summary of a run for a terminal."""
-    lines = [f"run {story.name}: {story.steps} steps in {format_duration(story.seconds)}, {story.status.sentence}"]
-    several = len(story.ranks) > 1
-    lines += [peak_line(peak, several) for peak in story.peaks]
-    reported = [finding for finding in standing(story.findings) if not finding.kind.is_quiet]
+    lines = [f"run {report.name}: {report.steps} steps in {format_duration(report.seconds)}, {report.status.sentence}"]
+    lines += [peak_line(peak, several_ranks=len(report.ranks) > 1) for peak in report.peaks]
+    reported = [finding for finding in standing(report.findings) if not finding.kind.is_quiet]
     lines += [f"step {finding.last_step}: {finding_line(finding)}" for finding in reported] or ["no findings"]
     for recording in recorded:
         peak = recording.analysis.main.peak
         text = f"{recording.file}: peak {format_bytes(peak.bytes)} in the {word_of(peak.phase)} {peak.line}"
         lines.append(text.rstrip())
-    return [*lines, *(f"not known: {note}" for note in story.notes)]
+    return [*lines, *(f"not known: {note}" for note in report.notes)]
 
 
-def run_text(story: RunReport, recorded: Sequence[Recorded], written: str = "") -> str:
+def run_text(report: RunReport, recorded: Sequence[Recorded], written: str = "") -> str:
     """The README of the report of a run."""
-    lines = [f"# Run {story.name}", "", f"- Folder: `{story.path}`", f"- {_about(story)}"]
+    begun = f"begun {format_moment(report.started)}" if report.started else ""
+    about = (begun, report.host, f"torch {report.torch}" if report.torch else "", report.status.sentence)
+    lines = [f"# Run {report.name}", "", f"- Folder: `{report.path}`", f"- {SEPARATOR.join(filter(None, about))}"]
     lines += [f"- Written: {written}"] if written else []
-    lines += ["", "## What was seen", "", *(f"- {plain_markdown(line)}" for line in run_lines(story, ())[1:])]
-    reported = [finding for finding in standing(story.findings) if not finding.kind.is_quiet]
+    lines += ["", "## What was seen", "", *(f"- {plain_markdown(line)}" for line in run_lines(report, ())[1:])]
+    reported = [finding for finding in standing(report.findings) if not finding.kind.is_quiet]
     advice = dict.fromkeys(finding.advice for finding in reported if finding.advice)
     lines += ["", "## What to do", "", *(f"- {plain_markdown(text)}" for text in advice)] if advice else []
     if recorded:
@@ -187,8 +178,4 @@ def run_text(story: RunReport, recorded: Sequence[Recorded], written: str = "") 
         for recording in recorded:
             peak = format_bytes(recording.analysis.main.peak.bytes)
             lines.append(f"| [{plain_markdown(recording.file)}]({recording.link}/README.md) | {peak} |")
-    lines += ["", "## Files", "", "| file | what |", "|---|---|"]
-    lines.append("| [report.html](report.html) | live series, findings, windows; needs no network |")
-    lines.append("| [memory_series.png](memory_series.png) | memory over the steps |")
-    lines.append("| [run.json](run.json) | the figures for programs |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *_file_table(*_RUN_FILES)]) + "\n"

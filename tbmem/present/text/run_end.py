@@ -7,11 +7,11 @@ from dataclasses import asdict
 from typing import Any
 
 from tbmem.analysis.runs.run_status import Standing, end_status
-from tbmem.model.finding import Finding
 from tbmem.model.run_summary import Peak, ProfilerCost, RunSummary
 from tbmem.present.lines import SEPARATOR, device_label, peak_word
 from tbmem.units import format_bytes, format_duration, format_share
 
+_PEAK = ("bytes", "step", "counter", "total", "headroom")
 _NOTICEABLE = 1.05
 """Slowdown below which the difference is noise."""
 
@@ -20,20 +20,16 @@ def summary_view(summary: RunSummary) -> dict[str, Any]:
     """The summary as plain JSON values: ``verdicts`` and ``peak`` by device, ``traces``, ``findings``, ..."""
     return {
         "verdicts": {verdict.device: verdict.kind.value for verdict in summary.verdicts},
-        "peak": {peak.device: _peak_view(peak) for peak in summary.peaks},
-        "traces": list(summary.traces),
-        "snapshots": list(summary.snapshots),
-        "address_books": list(summary.address_books),
-        "monitor_log": summary.monitor_log,
-        "findings": [finding.to_dict() for finding in summary.findings],
-        "steps": summary.steps,
-        "seconds": round(summary.seconds, 3),
-        "rank": summary.rank,
-        "logdir": summary.logdir,
+        "peak": {
+            peak.device: {"text": format_bytes(peak.bytes), **{name: getattr(peak, name) for name in _PEAK}}
+            for peak in summary.peaks
+        },
+        **{name: list(getattr(summary, name)) for name in ("traces", "snapshots", "address_books", "problems")},
+        **{name: getattr(summary, name) for name in ("monitor_log", "steps", "rank", "logdir", "exception")},
         "run": summary.folder,
+        "seconds": round(summary.seconds, 3),
+        "findings": [finding.to_dict() for finding in summary.findings],
         "profiler": summary.profiler and {**asdict(summary.profiler), "slowdown": summary.profiler.slowdown},
-        "problems": list(summary.problems),
-        "exception": summary.exception,
         **end_status(summary.exception, summary.out_of_memory).to_dict(),
     }
 
@@ -41,13 +37,14 @@ def summary_view(summary: RunSummary) -> dict[str, Any]:
 def summary_lines(summary: RunSummary) -> list[str]:
     """The summary for the console, most important first."""
     lines = [_heading(summary)]
-    lines += [_verdict_line(verdict) for verdict in summary.verdicts]
+    for verdict in summary.verdicts:
+        heading = f"verdict {device_label(verdict.device)}: {verdict.kind.label}"
+        lines.append(SEPARATOR.join(filter(None, (heading, verdict.message))))
     lines += [peak_line(peak) for peak in summary.peaks]
     if summary.profiler is not None:
         lines.append(_cost_line(summary.profiler))
     lines += [f"problem: {problem}" for problem in summary.problems]
-    written = _written(summary)
-    if written:
+    if written := _written(summary):
         lines.append(f"wrote {written} to {summary.folder}")
         lines.append(f"look:  tensorboard --logdir {shlex.quote(summary.logdir)}")
     return lines
@@ -59,11 +56,6 @@ def _heading(summary: RunSummary) -> str:
     steps = f"{summary.steps} step{'' if summary.steps == 1 else 's'}"
     rank = f" on rank {summary.rank}" if summary.rank else ""
     return f"{steps}{rank} in {format_duration(summary.seconds)}{ended}"
-
-
-def _verdict_line(verdict: Finding) -> str:
-    heading = f"verdict {device_label(verdict.device)}: {verdict.kind.label}"
-    return SEPARATOR.join(filter(None, (heading, verdict.message)))
 
 
 def peak_line(peak: Peak, several_ranks: bool = False) -> str:
@@ -96,8 +88,3 @@ def _written(summary: RunSummary) -> str:
     parts = [f"{number} {word}{'s' if number > 1 else ''}" for word, number in counts.items() if number]
     live = [word for word, there in (("live log", summary.monitor_log), ("scalars", summary.scalars)) if there]
     return ", ".join([*parts, *([f"the {' and '.join(live)}"] if live else [])])
-
-
-def _peak_view(peak: Peak) -> dict[str, Any]:
-    fields = ("bytes", "step", "counter", "total", "headroom")
-    return {"text": format_bytes(peak.bytes), **{name: getattr(peak, name) for name in fields}}

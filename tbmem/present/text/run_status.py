@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.text import Text
 
 from tbmem.analysis.runs.device_history import DeviceHistory
 from tbmem.analysis.runs.run_status import RankState, rank_status, run_status, standing
@@ -12,10 +14,9 @@ from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.present.lines import SEPARATOR, device_label, finding_line, peak_word
 from tbmem.units import format_bytes, format_signed, format_speed
 
-if TYPE_CHECKING:
-    from rich.text import Text
-
 _BARS = "▁▂▃▄▅▆▇█"
+_PEAK = {"peak": "bytes", "peak_step": "step", "peak_counter": "counter", "total": "total", "headroom": "headroom"}
+"""Fields of the peak by their key in JSON."""
 _SEVERITY_STYLES = {Severity.INFO: "", Severity.WARNING: "yellow", Severity.CRITICAL: "red"}
 _STYLES = {FindingKind.STABLE: "green", FindingKind.LEAK: "bold red", FindingKind.OOM: "bold red"}
 
@@ -43,22 +44,17 @@ def _rank_view(state: RankState, now: float) -> dict[str, Any]:
         "rank": state.rank,
         "host": state.header.get("host"),
         **rank_status(state, now).to_dict(),
-        "devices": [_device_view(state, track) for track in state.devices],
+        "devices": [device_view(state, track) for track in state.devices],
     }
 
 
-def _device_view(state: RankState, track: DeviceHistory) -> dict[str, Any]:
-    last, peak = track.last, track.peak
+def device_view(state: RankState, track: DeviceHistory) -> dict[str, Any]:
+    """A device as plain JSON values, with at most 64 ``levels`` after the steps and ``peaks`` within them."""
     return {
         "device": track.device,
         "verdict": state.verdict(track.device).value,
-        "allocated": last.allocated if last is not None else None,
-        "reserved": last.reserved if last is not None else None,
-        "peak": peak.bytes if peak is not None else None,
-        "peak_step": peak.step if peak is not None else None,
-        "peak_counter": peak.counter if peak is not None else None,
-        "total": peak.total if peak is not None else None,
-        "headroom": peak.headroom if peak is not None else None,
+        **{name: getattr(track.last, name, None) for name in ("allocated", "reserved")},
+        **{name: getattr(track.peak, field, None) for name, field in _PEAK.items()},
         "growth_per_step": state.growth_per_step(track),
         "levels": track.levels.parts(64),
         "peaks": track.peaks.parts(64),
@@ -82,22 +78,22 @@ def run_lines(view: dict[str, Any], *, width: int = 80, findings: int = 3) -> li
     for rank in view["ranks"]:
         for device in rank["devices"]:
             lines += _device_lines(device, rank, len(view["ranks"]) > 1, width)
-    for finding in _latest([Finding.from_dict(record) for record in view["findings"]])[:findings]:
-        lines += _wrapped(finding_line(finding), width, _SEVERITY_STYLES[finding.severity])
+    for finding in latest([Finding.from_dict(record) for record in view["findings"]])[:findings]:
+        text, style = finding_line(finding), _SEVERITY_STYLES[finding.severity]
+        wrapped = textwrap.wrap(text, width, subsequent_indent="  ", max_lines=3, placeholder=" …")
+        lines += [Text(line, style=style) for line in wrapped]
     for line in lines:
         line.truncate(width, overflow="ellipsis")
     return lines
 
 
-def _latest(findings: Sequence[Finding]) -> list[Finding]:
+def latest(findings: Sequence[Finding]) -> list[Finding]:
     """The last finding of each kind on each device, newest first: a leak is reported again as it grows."""
     last = {(finding.rank, finding.device, finding.kind): finding for finding in findings}
     return sorted(last.values(), key=lambda finding: finding.last_step, reverse=True)
 
 
 def _heading(view: dict[str, Any], width: int) -> list[Text]:
-    from rich.text import Text
-
     name = view["run"]
     if len(name) > width:
         name = f"…{name[len(name) - width + 1 :]}"  # the name is the last part of the path
@@ -108,8 +104,6 @@ def _heading(view: dict[str, Any], width: int) -> list[Text]:
 
 
 def _device_lines(device: dict[str, Any], rank: dict[str, Any], several: bool, width: int) -> list[Text]:
-    from rich.text import Text
-
     kind = FindingKind(device["verdict"])
     place = f"rank {rank['rank']} {device_label(device['device'])}" if several else device_label(device["device"])
     head = f"{place:<6} "
@@ -117,16 +111,9 @@ def _device_lines(device: dict[str, Any], rank: dict[str, Any], several: bool, w
     slope = f" {format_signed(growth)}/step" if growth is not None and abs(growth) >= 1 else ""
     bars = sparkline(device["levels"], width - len(head) - len(kind.label) - len(slope) - 1)
     first = Text.assemble(head, (bars, "cyan"), " ", (kind.label, _STYLES.get(kind, "yellow")), slope)
-    sizes = [
-        f"{word} {format_bytes(device[key])}"
-        for word, key in (
-            ("allocated", "allocated"),
-            ("reserved", "reserved"),
-            (peak_word(device["peak_counter"]), "peak"),
-            ("headroom", "headroom"),
-        )
-        if device[key] is not None
-    ]
+    words = {"peak": peak_word(device["peak_counter"])}
+    keys = [key for key in ("allocated", "reserved", "peak", "headroom") if device[key] is not None]
+    sizes = [f"{words.get(key, key)} {format_bytes(device[key])}" for key in keys]
     lines = [first]
     if device["peaks"]:
         lines.append(Text.assemble(f"{'peaks':<{len(head)}}", (sparkline(device["peaks"], len(bars)), "cyan")))
@@ -142,11 +129,3 @@ def _packed(parts: Sequence[str], width: int, *, indent: str = "  ") -> list[str
         else:
             lines.append(f"{'  ' if lines else indent}{part}")
     return lines
-
-
-def _wrapped(text: str, width: int, style: str) -> list[Text]:
-    """Text on at most three lines."""
-    from rich.text import Text
-
-    lines = textwrap.wrap(text, width, subsequent_indent="  ", max_lines=3, placeholder=" …")
-    return [Text(line, style=style) for line in lines]

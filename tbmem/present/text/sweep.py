@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from tbmem.model.category import word_of
@@ -24,7 +24,10 @@ def peak_table(sweep: Sweep) -> Iterator[str]:
         header += ["reserved (forward)", "reserved (training)"]
     cells = _by_key(sweep)
     rows = []
-    for key in sorted({key[:-1] for key in cells}, key=_row_order(sweep)):
+    # models as they were asked for, then numbers, full precision before autocast's
+    sizes, precisions = list(sweep.models), list(PRECISIONS)
+    keys = {key[:-1] for key in cells}
+    for key in sorted(keys, key=lambda key: (sizes.index(key[0]), key[1], key[2], precisions.index(key[3]))):
         pair = [cells.get((*key, what)) for what in PASSES]
         rows.append([*map(str, key), *map(_measured_and_predicted, pair)])
         if reserves:
@@ -33,12 +36,6 @@ def peak_table(sweep: Sweep) -> Iterator[str]:
     yield ""
     yield from sweep.notes
     yield from (f"{cell_name(cell.case)}: {cell.note}" for cell in sweep.cells if cell.note)
-
-
-def _row_order(sweep: Sweep) -> Callable[[tuple[str, int, int, str]], tuple[int, int, int, int]]:
-    """Order of rows: models as they were asked for, then numbers, full precision before autocast's."""
-    sizes, precisions = list(sweep.models), list(PRECISIONS)
-    return lambda key: (sizes.index(key[0]), key[1], key[2], precisions.index(key[3]))
 
 
 def _by_key(sweep: Sweep) -> dict[tuple[str, int, int, str, str], SweepCell]:
@@ -69,10 +66,8 @@ def cell_line(cell: SweepCell) -> str:
     if cell.status is not Status.MEASURED:
         return f"{what}: {cell.status.value} ({cell.note or 'no reason is known'}); predicted {_size(cell.predicted)}"
     reserved = f", reserved {_size(cell.measured, 'reserved')}" if cell.measured and cell.measured.reserved else ""
-    line = (
-        f"{what}: peak {_size(cell.measured)}{reserved}; predicted {_size(cell.predicted)}; {cell.seconds:.2f} s/step"
-    )
-    return f"{line}. {cell.note}" if cell.note else line
+    speed = f"{cell.seconds:.2f} s/step" + (f". {cell.note}" if cell.note else "")
+    return f"{what}: peak {_size(cell.measured)}{reserved}; predicted {_size(cell.predicted)}; {speed}"
 
 
 def precision_table(sweep: Sweep) -> Iterator[str]:
@@ -85,19 +80,9 @@ def precision_table(sweep: Sweep) -> Iterator[str]:
         if mixed.case.precision == "fp32" or full is None:
             continue
         saved = f"{_saving(full.measured, mixed.measured)} | {_saving(full.predicted, mixed.predicted)}"
-        case = mixed.case
-        rows.append(
-            (
-                case.size,
-                str(case.batch),
-                str(case.context),
-                case.what,
-                _measured_and_predicted(full),
-                case.precision,
-                _measured_and_predicted(mixed),
-                saved,
-            )
-        )
+        case, peaks = mixed.case, [_measured_and_predicted(cell) for cell in (full, mixed)]
+        job = (case.size, str(case.batch), str(case.context), case.what)
+        rows.append((*job, peaks[0], case.precision, peaks[1], saved))
         reasons.append(_reason(full, mixed))
     if not rows:
         yield "Nothing was run in both; --use-mixed-precision --dtype fp32,bf16 does."
@@ -115,34 +100,31 @@ def _saving(full: MemoryPeak | None, mixed: MemoryPeak | None) -> str:
 
 def _reason(full: SweepCell, mixed: SweepCell) -> str:
     """What autocast leaves in float32, what it halves, and what it adds, in this cell's bytes."""
-    one = full.predicted or full.measured
-    other = mixed.predicted or mixed.measured
-    if one is None or other is None:
+    before = full.predicted or full.measured
+    after = mixed.predicted or mixed.measured
+    if before is None or after is None:
         return ""
-    kept = sum(one.parts.get(name, 0) for name in _KEPT_IN_FULL)
-    less = one.activations - other.activations
-    start = f"{cell_name(mixed.case)}: "
+    start, precision = f"{cell_name(mixed.case)}: ", mixed.case.precision
     if mixed.case.what == "forward":
-        states = one.parts.get("parameter", 0)
-        besides = [moment.allocated - moment.parts.get("parameter", 0) for moment in (one, other)]
-        more = (
-            ", which is more, not less, as long as weights outweigh what is computed" if besides[1] > besides[0] else ""
-        )
+        states = before.parts.get("parameter", 0)
+        besides = [moment.allocated - moment.parts.get("parameter", 0) for moment in (before, after)]
+        more = ", which is more, not less, as long as weights outweigh what is computed"
         return start + (
-            f"parameters stay in float32, {format_bytes(states)} of {_size(one)}, and autocast keeps a"
-            f" {mixed.case.precision} copy of each weight until the pass ends; without gradients no activations wait"
+            f"parameters stay in float32, {format_bytes(states)} of {_size(before)}, and autocast keeps a"
+            f" {precision} copy of each weight until the pass ends; without gradients no activations wait"
             f" for a backward pass, so there is little else to halve: besides parameters {format_bytes(besides[0])}"
-            f" in fp32, {format_bytes(besides[1])} in {mixed.case.precision}{more}."
+            f" in fp32, {format_bytes(besides[1])} in {precision}{more if besides[1] > besides[0] else ''}."
         )
-    words = (
-        f"parameters, gradients and AdamW's two moments stay in float32, {format_bytes(kept)} of {_size(one)}"
-        f" ({100 * kept / one.allocated:.0f} %) at the peak; "
+    kept = sum(before.parts.get(name, 0) for name in _KEPT_IN_FULL)
+    start += (
+        f"parameters, gradients and AdamW's two moments stay in float32, {format_bytes(kept)} of {_size(before)}"
+        f" ({100 * kept / before.allocated:.0f} %) at the peak; "
     )
-    sizes = f"from {format_bytes(one.activations)} to {format_bytes(other.activations)}"
-    if less >= 0:
-        return f"{start}{words}only what waits for the backward pass shrinks, {sizes}."
+    sizes = f"from {format_bytes(before.activations)} to {format_bytes(after.activations)}"
+    if after.activations <= before.activations:
+        return f"{start}only what waits for the backward pass shrinks, {sizes}."
     return (
-        f"{start}{words}activations shrink, but the {mixed.case.precision} copies of the weights, which the backward"
+        f"{start}activations shrink, but the {precision} copies of the weights, which the backward"
         f" pass needs as well, outweigh that at this size: what waits for it grows {sizes}."
     )
 
@@ -152,15 +134,14 @@ def activation_text(sweep: Sweep) -> Iterator[str]:
     yield "Size of one activation tensor of the residual stream, in single precision"
     yield ""
     yield "  batch x context x width x 4 bytes: one vector of the model's width for each token of each sample."
-    for case in dict.fromkeys((one.case.size, one.case.batch, one.case.context) for one in sweep.cells):
-        size, batch, context = case
+    cases = dict.fromkeys((cell.case.size, cell.case.batch, cell.case.context) for cell in sweep.cells)
+    for size, batch, context in cases:
         facts = sweep.models[size]
         count = batch * context * facts.width
         yield ""
         yield (
             f"{size}, batch {batch}, {context} tokens, width {facts.width:,}: {batch} x {context} x {facts.width}"
-            f" = {count:,} values x 4 bytes = {4 * count:,} bytes"
-            f" = {format_bytes(4 * count)}"
+            f" = {count:,} values x 4 bytes = {4 * count:,} bytes = {format_bytes(4 * count)}"
         )
         yield from _kept(sweep, facts, batch, context, 4 * count)
 
@@ -189,18 +170,16 @@ def largest_text(sweep: Sweep) -> Iterator[str]:
     """The largest allocations at each peak, and where they come from."""
     yield "Largest allocations of a step at its peak; parameters and optimizer state are older"
     for cell in sweep.cells:
-        moments = [("measured", cell.measured), ("predicted", cell.predicted)]
-        if not any(moment is not None for _, moment in moments):
+        both = (("measured", cell.measured), ("predicted", cell.predicted))
+        peaks = [(word, peak) for word, peak in both if peak is not None]
+        if not peaks:
             continue
         yield ""
-        where = [
-            f"{word} in the {word_of(one.phase)}" for word, one in moments if one and one.phase not in ("", "other")
-        ]
+        where = [f"{word} in the {word_of(peak.phase)}" for word, peak in peaks if peak.phase not in ("", "other")]
         yield f"{cell_name(cell.case)}: {'the peak is ' if where else ''}{', '.join(where)}"
         rows = [
-            (word, format_bytes(one.bytes), word_of(one.category), one.what, one.line or "-")
-            for word, moment in moments
-            if moment is not None
-            for one in moment.largest[:_LISTED]
+            (word, format_bytes(item.bytes), word_of(item.category), item.what, item.line or "-")
+            for word, peak in peaks
+            for item in peak.largest[:_LISTED]
         ]
         yield from columns(("", "size", "category", "of", "line"), rows)

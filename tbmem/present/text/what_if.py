@@ -12,29 +12,24 @@ from tbmem.present.lines import device_label
 from tbmem.units import format_bytes, format_signed
 
 _HEADER = (
-    "",
-    "peak allocated",
-    "peak reserved",
-    "",
-    "share allocated",
-    "at the end",
-    "cached",
-    "fragmented",
-    "segments",
+    *("", "peak allocated", "peak reserved", "", "share allocated"),
+    *("at the end", "cached", "fragmented", "segments"),
 )
 
 
 def what_if_lines(name: str, replays: Sequence[WhatIf]) -> Iterator[str]:
     """One table for each device of a recording: as recorded, and under the other settings."""
     for replay in replays:
-        recorded = (
-            "" if replay.recorded_reserved is None else f", {format_bytes(replay.recorded_reserved)} were reserved"
-        )
+        reserved, outcomes = replay.recorded_reserved, (replay.before, *replay.after)
+        recorded = "" if reserved is None else f", {format_bytes(reserved)} were reserved"
         yield f"{name}, {device_label(replay.device)}{recorded}{f'; replayed on {replay.gpu}' if replay.gpu else ''}"
-        yield from columns(
-            _HEADER, [_row(replay.before, replay.before), *(_row(after, replay.before) for after in replay.after)]
-        )
-        yield from _failure_lines(replay)
+        yield from columns(_HEADER, [_row(outcome, replay.before) for outcome in outcomes])
+        for outcome in outcomes:
+            if outcome.failure:
+                yield (
+                    f"out of memory under {outcome.settings} after {100 * outcome.replayed:.0f} % of the recording,"
+                    f" where its row ends: {outcome.failure}."
+                )
         yield from _refused_lines(replay)
         if replay.note:
             yield replay.note
@@ -59,16 +54,6 @@ def _row(outcome: ReplayFigures, before: ReplayFigures) -> tuple[str, ...]:
         format_bytes(outcome.end_fragmented),
         str(outcome.segments),
     )
-
-
-def _failure_lines(replay: WhatIf) -> Iterator[str]:
-    """Replays that ran out of memory; their rows cover only the part before."""
-    for outcome in (replay.before, *replay.after):
-        if outcome.failure:
-            yield (
-                f"out of memory under {outcome.settings} after {100 * outcome.replayed:.0f} % of the recording, where"
-                f" its row ends: {outcome.failure}."
-            )
 
 
 def _refused_lines(replay: WhatIf) -> Iterator[str]:

@@ -1,25 +1,26 @@
 """JSON answers of the Memory tab: one per route, the same for the tab and ``report.html``.
 
-The Memory tab fetches the answers from routes of the plugin; ``report.html`` contains them. ``run_schema`` and
-``recording_schema`` declare the answers. Sizes are bytes, times Unix seconds, unless the field's name says otherwise.
+The Memory tab fetches the answers from routes of the plugin; ``report.html`` contains them. The functions in this
+package declare the answers, with a comment beside a key whose meaning is not in its name; ``run_schema`` has the types
+of entries that several share. Sizes are bytes, times Unix seconds, unless the field's name says otherwise.
 
 | route | parameters (identity **bold**) | answer |
 |---|---|---|
-| ``data/index`` | | ``run_schema.Index`` |
-| ``data/overview`` | **run** (repeated; without one the latest twenty) | ``run_schema.Overview`` |
-| ``data/live`` | **run** (repeated), x=step/time, from, to, points | ``run_schema.Live`` |
-| ``data/ranks`` | **run**, recordings=1 (also their peaks) | ``run_schema.Ranks`` |
-| ``data/compare`` | **before**, **after** (runs), before_file, after_file | ``run_schema.Compare`` |
-| ``data/sides`` | **before**, **after**, before_file, after_file | ``run_schema.Sides`` |
-| ``data/estimate`` | **run**, points | ``run_schema.Estimated`` |
-| ``data/timeline`` | **run**, **file**, **device**, axis, from, to, points, largest | ``recording_schema.Timeline`` |
-| ``data/range`` | **run**, **file**, **device**, axis, from, to, limit | ``recording_schema.Brushed`` |
-| ``data/stack`` | **run**, **file**, **row** | ``recording_schema.OneAllocation`` |
-| ``data/peak`` | **run**, **file**, **device** | ``recording_schema.Peak`` |
+| ``data/index`` | | ``overview.index_view`` |
+| ``data/overview`` | **run** (repeated; without one the latest twenty) | ``runs`` of ``overview.overview_of`` |
+| ``data/live`` | **run** (repeated), x=step/time, from, to, points | ``series`` of ``live.live_series``, ... |
+| ``data/ranks`` | **run**, recordings=1 (also their peaks) | ``overview.rank_columns`` |
+| ``data/compare`` | **before**, **after** (runs), before_file, after_file | ``comparison.compare_view`` |
+| ``data/sides`` | **before**, **after**, before_file, after_file | ``comparison.sides_view`` |
+| ``data/estimate`` | **run**, points | two of ``comparison.estimate_curve`` |
+| ``data/timeline`` | **run**, **file**, **device**, axis, from, to, points, largest | ``timeline.timeline_view`` |
+| ``data/range`` | **run**, **file**, **device**, axis, from, to, limit | ``range.brushed_view`` |
+| ``data/stack`` | **run**, **file**, **row** | ``peak.stack_view`` |
+| ``data/peak`` | **run**, **file**, **device** | ``peak.peak_view`` |
 | ``data/tensors`` | **run**, **file**, **device**, search, category, sort, order, offset, limit | \
-``recording_schema.Tensors`` |
-| ``data/segments`` | **run**, **file**, **device** | ``recording_schema.Segments`` |
-| ``data/operators`` | **run**, **file**, **device**, axis, from, to | ``recording_schema.Operators`` |
+``tensors.tensors_view`` |
+| ``data/segments`` | **run**, **file**, **device** | ``segments.segments_view`` |
+| ``data/operators`` | **run**, **file**, **device**, axis, from, to | ``operators.operators_view`` |
 | ``page.js?v=<version>`` | | the front end as one module that exports ``render()``, cached for a year |
 | ``page.css`` | | its style sheets |
 
@@ -29,7 +30,7 @@ The Memory tab fetches the answers from routes of the plugin; ``report.html`` co
 - A refusal is no JSON: status 400 (a parameter is wrong), 403 (outside of the log folder), 404 (no such run or file),
   its body one line for people. An answer with ``empty`` says why there is nothing to draw, and how to get it.
 - Large tables are columns: lists of one length under the names of the fields. ``null`` is 'not known'; there is no NaN.
-- Search, sort and export of tables: ``sort`` is a column of ``TensorColumns``, ``order`` is ``asc`` or ``desc``.
+- Search, sort and export of tables: ``sort`` is a column of the table, ``order`` is ``asc`` or ``desc``.
 
 **In report.html** the answers are in ``<script type="application/json" id="tbmem-data">``, an object by key:
 ``view?name=value&name=value``, with parameters in alphabetical order, values not encoded, missing parameters left out
@@ -37,7 +38,7 @@ and a repeated parameter once for each value in the given order; without paramet
 string is the key of another answer. ``fetchView(view, params)`` looks up the complete key, then the key of the
 identity parameters, then that without ``device``; otherwise it raises an error of kind 404. Therefore a zoom in a
 report gets the whole answer again and draws a part of it, and a brushed range is summed from the bands of its
-``allocations``. There, ``Index.source`` is ``report``, and ``views`` lists the views of the page; without it, the
-page has all. ``render()`` is called. The front end consists of plain ES modules in ``tbmem/web``: named exports,
+``allocations``. There, ``source`` of ``index`` is ``report``, and ``views`` lists the views of the page; without it,
+the page has all. ``render()`` is called. The front end consists of plain ES modules in ``tbmem/web``: named exports,
 relative imports, no top-level ``await``.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,22 +15,12 @@ from tbmem.model.timeline_tables import RangeKind
 from tbmem.present.lines import device_label
 from tbmem.present.palette import category_colour
 from tbmem.present.text.comparison_headline import headline
-from tbmem.present.views.recording_schema import columns_of
-from tbmem.present.views.recording_view import RecordingView
-from tbmem.present.views.run_schema import (
-    Changes,
-    Compare,
-    ComparedDevice,
-    Curves,
-    Empty,
-    EstimateCurve,
-    FileItem,
-    Sides,
-    StackChanges,
-)
+from tbmem.present.views.recording_view import RecordingView, columns_of
+from tbmem.present.views.run_schema import Empty, FileItem
 
 _CHANGES = 300
 _STACKS = 100
+_BREAKDOWNS = ("totals", "by_category", "by_module", "by_line", "by_operator")
 _POINTS = 1000
 _CATEGORIES = 14
 
@@ -42,7 +32,7 @@ def compare_view(
     most: int = _CHANGES,
     errors: Sequence[FileItem] = (),
     empty: Empty | None = None,
-) -> Compare:
+) -> dict[str, Any]:
     """Changes between two runs or recordings."""
     runs = [_device(device, most) for device in comparison.runs]
     recordings = [_device(device, most) for device in comparison.devices]
@@ -52,7 +42,7 @@ def compare_view(
         "after": comparison.after,
         "before_file": files[0],
         "after_file": files[1],
-        "grown_percent": grown if math.isfinite(grown) else None,
+        "grown_percent": grown if math.isfinite(grown) else None,  # of any total; None if it is new
         "headline": headline(comparison) if runs or recordings else None,
         "runs": runs,
         "recordings": recordings,
@@ -62,34 +52,26 @@ def compare_view(
     }
 
 
-def _device(device: DeviceComparison, most: int) -> ComparedDevice:
+def _device(device: DeviceComparison, most: int) -> dict[str, Any]:
+    stacks = device.by_stack[: min(most, _STACKS)]
     return {
         "device": device.name,
         "before_device": device.before_name,
         "name": device_label(device.name),
-        "totals": changes_of(device.totals, most),
-        "by_category": changes_of(device.by_category, most),
-        "by_module": changes_of(device.by_module, most),
-        "by_line": changes_of(device.by_line, most),
-        "by_stack": _stacks_of(device.by_stack, min(most, _STACKS)),
-        "by_operator": changes_of(device.by_operator, most),
+        **{name: _changes(getattr(device, name), most) for name in _BREAKDOWNS},
+        "by_stack": {**_changes(stacks, most), "frames": [list(change.stack) for change in stacks]},
     }
 
 
-def changes_of(changed: Sequence[Change], most: int = _CHANGES) -> Changes:
-    """Changes as columns."""
-    columns: Changes = columns_of(changed[:most], "name", "before", "after", "percent", "percent_text")
-    columns["change"] = [change.bytes for change in changed[:most]]
-    return columns
+def _changes(changed: Sequence[Change], most: int = _CHANGES) -> dict[str, list[Any]]:
+    """Changes as columns, the largest first."""
+    columns = columns_of(changed[:most], "name", "before", "after", "percent", "percent_text")
+    return columns | {"change": [change.bytes for change in changed[:most]]}
 
 
-def _stacks_of(changed: Sequence[Change], most: int) -> StackChanges:
-    return {**changes_of(changed, most), "frames": [list(change.stack) for change in changed[:most]]}
-
-
-def estimate_curve(recording: RecordingView, device: str | None, points: int) -> EstimateCurve:
-    """A recording's curve over the share of its events, 0 to 100."""
-    selected = recording.device(device)
+def estimate_curve(recording: RecordingView, points: int) -> dict[str, Any]:
+    """The curve of the main device over the share of its events, 0 to 100, so that two curves can be overlaid."""
+    selected = recording.device(None)
     curve = recording.curve(selected.number)
     points_shown = downsampled(curve.bytes, points)
     share = 100 / max(selected.events - 1, 1)
@@ -118,9 +100,9 @@ def _step_events(recording: RecordingView, device: int) -> list[int]:
     return [int(event) for event in rows.alloc_event[stepped[first]]]
 
 
-def predicted_categories(predicted: RecordingView, measured: RecordingView) -> Changes:
+def predicted_categories(predicted: RecordingView, measured: RecordingView) -> dict[str, list[Any]]:
     """Changes of the categories between the predicted and the measured peak."""
-    return changes_of(changes(predicted.analysis.main.by_category, measured.analysis.main.by_category))
+    return _changes(changes(predicted.analysis.main.by_category, measured.analysis.main.by_category))
 
 
 class Side(NamedTuple):
@@ -165,23 +147,18 @@ def side_of(recording: RecordingView) -> Side:
     )
 
 
-def sides_view(sides: Sequence[Side], odd: OddOne | None = None, links: Sequence[str] = ()) -> Sides:
-    """Recordings side by side.
-
-    Args:
-        sides: In the order in which they are shown.
-        odd: The recording that stands out.
-        links: Relative address of the page of each; without them, their views are in the current page.
-    """
+def sides_view(sides: Sequence[Side], odd: OddOne | None = None, links: Sequence[str] = ()) -> dict[str, Any]:
+    """Recordings side by side; without ``links`` to the page of each, their views are in the current page."""
     names = _categories(sides)
     fields = ("run", "file", "name", "device", "peak", "reserved", "efficiency_percent", "suspects")
-    return columns_of(sides, *fields) | {  # type: ignore[no-any-return]
+    return columns_of(sides, *fields) | {
         "link": list(links) or [""] * len(sides),
         "odd": [odd is not None and side.name == odd.name for side in sides],
         "message": None if odd is None else odd.message,
         "categories": names,
         "words": [word_of(name) for name in names],
         "colours": [category_colour(name) for name in names],
+        # at the peak, by category, then by recording
         "bytes": [[side.categories.get(name, 0) for side in sides] for name in names],
         "others": [sum(size for name, size in side.categories.items() if name not in names) for side in sides],
         "curves": _curves(sides),
@@ -197,8 +174,8 @@ def _categories(sides: Sequence[Side]) -> list[str]:
     return sorted((name for name in most if most[name]), key=lambda name: -most[name])[:_CATEGORIES]
 
 
-def _curves(sides: Sequence[Side]) -> Curves:
-    """Curves over time if all recordings have times, otherwise over events."""
+def _curves(sides: Sequence[Side]) -> dict[str, Any]:
+    """Curves over time (x is milliseconds) if all recordings have times, otherwise over events."""
     times = [side.ms for side in sides if side.ms is not None]
     by_time = len(times) == len(sides)
     return {

@@ -1,4 +1,4 @@
-"""Time series of the live logs of runs, with recorded windows and out-of-memory errors (``run_schema.Live``)."""
+"""Time series of the live logs of runs, with recorded windows and out-of-memory errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.columns import F64, I64
 from tbmem.model.finding import Finding, FindingKind
 from tbmem.present.lines import device_label, peak_word
-from tbmem.present.views.run_schema import FileItem, LiveOom, LiveSeries, LiveWindow
+from tbmem.present.views.run_schema import FileItem
 
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "allocated": ("allocated",),
@@ -43,17 +43,11 @@ class DeviceSeries:
 
     def line(self, name: str, rows: NDArray[Any] | slice = slice(None)) -> F64:
         """One of ``LINES``; the peak is the highest level within a row's steps, of the CPU the resident memory's."""
-        names = ("peak_allocated",) if self.device != "cpu" else ("peak_allocated", "host_peak_rss")
-        first, *others = _NAMES.get(name, names)
+        first, *others = _NAMES.get(name, ("peak_allocated", *(("host_peak_rss",) if self.device == "cpu" else ())))
         values = self.columns[first][rows]
         for other in others:
             values = np.where(np.isnan(values), self.columns[other][rows], values)
         return values
-
-    @property
-    def peak_counter(self) -> str:
-        """The counter behind the line ``peak``."""
-        return "host_peak_rss" if self.device == "cpu" else "peak_allocated"
 
     @cached_property
     def extreme_rows(self) -> I64:
@@ -99,14 +93,13 @@ class LoggedRun:
         return min([float(state.header["started"]) for state in self.states if "started" in state.header], default=0.0)
 
 
-def live_series(run: LoggedRun, series: DeviceSeries, x: str, begin: float, end: float, points: int) -> LiveSeries:
+def live_series(run: LoggedRun, series: DeviceSeries, x: str, begin: float, end: float, points: int) -> dict[str, Any]:
     """One series of a run, thinned: of each interval of rows, the highest and the lowest value of each line remain."""
     at = x_of(run, series, x)
     first, last = int(np.searchsorted(at, begin, "left")), int(np.searchsorted(at, end, "right"))
     rows = _shown_rows(series, first, last, points)
     capacity = series.columns["device_total"]
     known = capacity[~np.isnan(capacity)]
-    lines = {name: _plain(series.line(name, rows)) for name in LINES}
     return {
         "run": run.name,
         "rank": series.rank,
@@ -114,17 +107,10 @@ def live_series(run: LoggedRun, series: DeviceSeries, x: str, begin: float, end:
         "name": device_label(series.device),
         "x": np.round(at[rows], 3).tolist(),
         "step": series.columns["step"][rows].astype(np.int64).tolist(),
-        "allocated": lines["allocated"],
-        "lowest": lines["lowest"],
-        "highest": lines["highest"],
-        "reserved": lines["reserved"],
-        "peak": lines["peak"],
-        "peak_word": peak_word(series.peak_counter),
-        "device_used": lines["device_used"],
-        "host": lines["host"],
-        "workers": lines["workers"],
+        **{name: _plain(series.line(name, rows)) for name in LINES},
+        "peak_word": peak_word("host_peak_rss" if series.device == "cpu" else "peak_allocated"),
         "capacity": int(known.max()) if len(known) else None,
-        "points": max(last - first, 0),
+        "points": max(last - first, 0),  # rows of the log in the range, of which some are left out
     }
 
 
@@ -166,45 +152,27 @@ def x_of_step(run: LoggedRun, rank: int, step: int, x: str) -> float | None:
     return round(float(x_of(run, series, x)[row]), 3)
 
 
-def windows_of(run: LoggedRun, x: str) -> list[LiveWindow]:
-    """Windows that the profiler recorded."""
-    windows: list[LiveWindow] = []
+def windows_of(run: LoggedRun, x: str) -> list[dict[str, Any]]:
+    """Windows that the profiler recorded, with the files of each as the parameter ``file`` names them."""
+    windows = []
     for window in run.windows:
         rank, first, last = int(window.get("rank", 0)), int(window["first_step"]), int(window["last_step"])
         names = {name.rpartition("/")[2] for name in window.get("files", ())}
-        begin, end = x_of_step(run, rank, first, x), x_of_step(run, rank, last, x)
-        if begin is None or end is None:
-            continue
-        windows.append(
-            {
-                "run": run.name,
-                "rank": rank,
-                "number": int(window.get("number", 0)),
-                "first_step": first,
-                "last_step": last,
-                "x0": begin,
-                "x1": end,
-                "complete": bool(window.get("complete", True)),
-                "files": [file for file in run.recordings if file.rpartition("/")[2] in names],
-            }
-        )
+        files = [file for file in run.recordings if file.rpartition("/")[2] in names]
+        x0, x1 = x_of_step(run, rank, first, x), x_of_step(run, rank, last, x)
+        if x0 is not None and x1 is not None:
+            number, complete = int(window.get("number", 0)), bool(window.get("complete", True))
+            steps = {"run": run.name, "rank": rank, "number": number, "first_step": first, "last_step": last}
+            windows.append({**steps, "x0": x0, "x1": x1, "complete": complete, "files": files})
     return windows
 
 
-def ooms_of(run: LoggedRun, x: str) -> list[LiveOom]:
+def ooms_of(run: LoggedRun, x: str) -> list[dict[str, Any]]:
     """Steps in which memory ran out, from the findings."""
-    ooms: list[LiveOom] = []
+    ooms = []
     for finding in run.findings:
         at = x_of_step(run, finding.rank, finding.last_step, x)
         if finding.kind is FindingKind.OOM and at is not None:
-            ooms.append(
-                {
-                    "run": run.name,
-                    "rank": finding.rank,
-                    "device": finding.device,
-                    "step": finding.last_step,
-                    "x": at,
-                    "message": finding.message,
-                }
-            )
+            place = {"run": run.name, "rank": finding.rank, "device": finding.device, "step": finding.last_step}
+            ooms.append({**place, "x": at, "message": finding.message})
     return ooms

@@ -1,6 +1,8 @@
-"""What was allocated, freed and alive in a range of a recording (``recording_schema.Brushed``)."""
+"""What was allocated, freed and alive in a range of a recording."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -9,7 +11,6 @@ from tbmem.analysis.recordings.breakdown import sums
 from tbmem.model.columns import I64
 from tbmem.present.palette import category_colour
 from tbmem.present.views.empty_states import NOTHING_RECORDED
-from tbmem.present.views.recording_schema import Brushed, Sum
 from tbmem.present.views.recording_view import EventRange, RecordingView, select_range
 from tbmem.present.views.tensors import RowLabels, tensor_columns
 
@@ -24,7 +25,7 @@ def brushed_view(
     begin: float | None = None,
     end: float | None = None,
     limit: int = LIMIT,
-) -> Brushed:
+) -> dict[str, Any]:
     """Sums and the largest allocations of a range.
 
     Raises:
@@ -37,25 +38,24 @@ def brushed_view(
     after = max(int(np.searchsorted(curve.event, shown_range.last, side="right")), first + 1)
     brushed = brush(recording.analysis.timeline, selected.number, shown_range.before, shown_range.last)
     row_labels = RowLabels(recording)
-    allocated, freed, alive, throughout = (
-        _sum(recording, rows, shown_range, row_labels, min(limit, MOST))
-        for rows in (brushed.allocated, brushed.freed, brushed.alive, brushed.throughout)
-    )
     return {
         "head": recording.head(selected),
         "axis": shown_range.axis_info(),
-        "at_begin": int(curve.bytes[first]),
+        "at_begin": int(curve.bytes[first]),  # bytes, as the next two
         "at_end": int(curve.bytes[after - 1]),
         "highest": int(curve.bytes[first:after].max()),
-        "allocated": allocated,
-        "freed": freed,
-        "alive": alive,
-        "throughout": throughout,
+        **{
+            # of what was allocated, freed, allocated and not freed in the range, and of what was alive all the time
+            name: _sum(recording, getattr(brushed, name), shown_range, row_labels, min(limit, MOST))
+            for name in ("allocated", "freed", "alive", "throughout")
+        },
         "empty": None if selected.events else NOTHING_RECORDED,
     }
 
 
-def _sum(recording: RecordingView, rows: I64, shown_range: EventRange, row_labels: RowLabels, limit: int) -> Sum:
+def _sum(
+    recording: RecordingView, rows: I64, shown_range: EventRange, row_labels: RowLabels, limit: int
+) -> dict[str, Any]:
     labels = recording.analysis.labels
     size = recording.analysis.timeline.rows.bytes[rows]
     by_code = sums(labels.code[rows], size, len(labels.names))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,7 +19,6 @@ from tbmem.errors import UsageError
 from tbmem.model.columns import I64
 from tbmem.model.timeline import Curve
 from tbmem.model.timeline_tables import OperatorCalls
-from tbmem.present.views.recording_schema import Axis, Head
 
 _Value = TypeVar("_Value")
 DIGITS = 6
@@ -83,7 +82,7 @@ class RecordingView:
             value: _Value = self._cache[key]
             return value
 
-    def head(self, device: DeviceAnalysis) -> Head:
+    def head(self, device: DeviceAnalysis) -> dict[str, Any]:
         """The common head of every answer."""
         main = self.analysis.main.name
         others = [other.name for other in self.analysis.devices if other.name != main]
@@ -94,7 +93,7 @@ class RecordingView:
             "kind": self.analysis.source,
             "device": device.name,
             "devices": [main, *others],
-            "measure": device.measure,
+            "measure": device.measure,  # kind of bytes: requested or rounded
             "notes": list(self.analysis.notes),
         }
 
@@ -133,28 +132,17 @@ class EventRange(NamedTuple):
             return (ns - self.clock.origin_ns) / 1e6
         return np.searchsorted(self.clock.event_ns[1:], ns, side="left").astype(np.float64)
 
-    def axis_info(self) -> Axis:
-        """Description of the x axis."""
-        low, high = self.clock.extent(self.axis)
-        return {
-            "axis": self.axis,
-            "axes": list(self.clock.axes),
-            "extent": [round(low, DIGITS), round(high, DIGITS)],
-            "range": [round(self.begin, DIGITS), round(self.end, DIGITS)],
-        }
+    def axis_info(self) -> dict[str, Any]:
+        """The axis, the axes to choose from, the extent of the whole recording and the selected range, in x."""
+        extent = [round(x, DIGITS) for x in self.clock.extent(self.axis)]
+        shown = [round(self.begin, DIGITS), round(self.end, DIGITS)]
+        return {"axis": self.axis, "axes": list(self.clock.axes), "extent": extent, "range": shown}
 
 
 def select_range(
     recording: RecordingView, device: int, axis: str | None = None, begin: float | None = None, end: float | None = None
 ) -> EventRange:
-    """The selected range, clipped to the recording.
-
-    Args:
-        recording: The recording.
-        device: Number of the device.
-        axis: ``time`` or ``event``; by default the one that shows more.
-        begin: In x; by default the beginning.
-        end: In x; by default the end.
+    """The range from ``begin`` to ``end``, in x, clipped to the recording; by default all, on the axis that shows more.
 
     Raises:
         UsageError: The recording has no such axis, or the range is empty.
@@ -175,3 +163,8 @@ def select_range(
 def rounded(values: NDArray[Any]) -> list[float]:
     """Values as a list, rounded to a nanosecond."""
     return list(map(float, np.round(values, DIGITS).tolist()))
+
+
+def columns_of(records: Sequence[Any], *names: str) -> dict[str, list[Any]]:
+    """A table as columns: of each field the values of all records, as plain lists."""
+    return {name: [getattr(record, name) for record in records] for name in names}

@@ -1,8 +1,9 @@
-"""The allocator's segments and blocks at the end of a recording (``recording_schema.Segments``)."""
+"""The allocator's segments and blocks at the end of a recording."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from tbmem.present.figures.figures import reserved_parts
 from tbmem.present.palette import category_colour
 from tbmem.present.views.empty_states import NO_SEGMENTS
 from tbmem.present.views.peak import shares_of
-from tbmem.present.views.recording_schema import BlockColumns, SegmentColumns, Segments, Shares
 from tbmem.present.views.recording_view import RecordingView
 
 _MOST_SEGMENTS = 3000
@@ -23,9 +23,10 @@ _MOST_BLOCKS = 20_000
 _CELLS = 2000
 """Pixels that a segment is drawn on at most."""
 FRAGMENTED, ALLOCATED, WAITING, CACHED = range(4)
+"""States of blocks; a free one is fragmented or cached as most of its bytes are."""
 
 
-def segments_view(recording: RecordingView, device: str | None = None) -> Segments:
+def segments_view(recording: RecordingView, device: str | None = None) -> dict[str, Any]:
     """The state of a device's allocator.
 
     Raises:
@@ -52,22 +53,21 @@ def segments_view(recording: RecordingView, device: str | None = None) -> Segmen
         "colours": [category_colour(name) for name in names],
         "segments": _segments(recording, timeline.segments.take(listed), cached_of_segments(timeline)[listed], start),
         "blocks": _blocks(recording, timeline.segments, blocks, state),
-        "segments_count": len(on_device),
+        "segments_count": len(on_device),  # more than listed if the answer would be too long
         "blocks_count": int((timeline.segments.device[timeline.blocks.segment] == selected.number).sum()),
         "empty": None if len(on_device) else NO_SEGMENTS,
     }
 
 
-def _parts(device: DeviceAnalysis) -> Shares:
+def _parts(device: DeviceAnalysis) -> dict[str, list[Any]]:
     parts = reserved_parts(device)
     total = sum(part.bytes for part in parts)
+    percents = [round(100 * part.bytes / max(total, 1), 3) for part in parts]
     shares = [
-        Share(name=part.name, bytes=part.bytes, count=0, percent=round(100 * part.bytes / max(total, 1), 3))
-        for part in parts
+        Share(name=part.name, bytes=part.bytes, count=0, percent=percent)
+        for part, percent in zip(parts, percents, strict=True)
     ]
-    columns = shares_of(shares)
-    columns["colour"] = [part.colour for part in parts]
-    return columns
+    return shares_of(shares) | {"colour": [part.colour for part in parts]}
 
 
 def _listed(recording: RecordingView, order: I64) -> tuple[I64, I64, BlockRows, I8]:
@@ -110,8 +110,10 @@ def _merged(rows: BlockRows, state: I8, segments: SegmentRows) -> tuple[BlockRow
     return merged, state[begins]
 
 
-def _segments(recording: RecordingView, rows: SegmentRows, cached: I64, start: I64) -> SegmentColumns:
-    pools = recording.analysis.timeline.pools
+def _segments(recording: RecordingView, rows: SegmentRows, cached: I64, start: I64) -> dict[str, list[Any]]:
+    """One entry per segment, the largest first; ``start`` is where its blocks begin, with one entry more at the end."""
+    known = recording.analysis.timeline.pools
+    pools = [known[number] if number >= 0 else (0, 0) for number in rows.pool.tolist()]
     return {
         "address": [f"0x{address:x}" for address in rows.address.tolist()],
         "bytes": rows.bytes.tolist(),
@@ -122,19 +124,14 @@ def _segments(recording: RecordingView, rows: SegmentRows, cached: I64, start: I
         "fragmented": (rows.bytes - rows.active_bytes - cached).tolist(),
         "stream": rows.stream.tolist(),
         "kind": [SegmentKind(kind).name.lower() for kind in rows.kind.tolist()],
-        "pool": [_pool(pools, number) for number in rows.pool.tolist()],
+        "pool": ["default" if pool == (0, 0) else f"{pool[0]}, {pool[1]}" for pool in pools],
         "expandable": (rows.expandable == 1).tolist(),
         "start": start.tolist(),
     }
 
 
-def _pool(pools: tuple[tuple[int, int], ...], number: int) -> str:
-    if number < 0 or pools[number] == (0, 0):
-        return "default"
-    return f"{pools[number][0]}, {pools[number][1]}"
-
-
-def _blocks(recording: RecordingView, segments: SegmentRows, rows: BlockRows, state: I8) -> BlockColumns:
+def _blocks(recording: RecordingView, segments: SegmentRows, rows: BlockRows, state: I8) -> dict[str, list[Any]]:
+    """One entry per block, by segment and offset in it; a category of -1 is none, as a row."""
     code = np.append(recording.analysis.labels.code, -1)
     return {
         "offset": (rows.address - segments.address[rows.segment]).astype(np.int64).tolist(),

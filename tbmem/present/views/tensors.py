@@ -1,4 +1,4 @@
-"""Tables of single allocations, filtered and sorted (``recording_schema.Tensors``)."""
+"""Tables of single allocations, filtered and sorted."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from tbmem.errors import UsageError
 from tbmem.model.category import Basis, Phase
 from tbmem.model.columns import I64, Bools
 from tbmem.present.views.empty_states import NOTHING_RECORDED
-from tbmem.present.views.recording_schema import TensorColumns, Tensors
 from tbmem.present.views.recording_view import EventRange, RecordingView, select_range
 
 LIMIT = 1000
 MOST = 5000
-_BASIS = {Basis.NONE: "none", Basis.INFERRED: "inferred", Basis.KNOWN: "known"}
-_WORDS = ("category", "name", "module", "operator", "line", "phase", "basis")
+_SEARCHED = ("category", "name", "module", "operator", "line")
 
 
 def tensors_view(
@@ -30,18 +28,11 @@ def tensors_view(
     order: str = "desc",
     offset: int = 0,
     limit: int = LIMIT,
-) -> Tensors:
+) -> dict[str, Any]:
     """Allocations that were alive at the peak, filtered and sorted.
 
-    Args:
-        recording: The recording.
-        device: Name; by default the main one.
-        search: Words; each must occur in name, module, operator, line or category, ignoring case.
-        category: The only category to list; empty for all.
-        sort: A column of ``TensorColumns``.
-        order: ``asc`` or ``desc``.
-        offset: Rows to skip.
-        limit: Maximum number of rows.
+    Each word of ``search`` must occur in name, module, operator, line or category, ignoring case; ``category`` is the
+    only one to list. ``sort`` is a column of the answer, ``order`` is ``asc`` or ``desc``.
 
     Raises:
         UsageError: There is no such device or column.
@@ -57,7 +48,7 @@ def tensors_view(
         "head": recording.head(selected),
         "columns": tensor_columns(recording, ordered[offset : offset + min(limit, MOST)], shown_range, row_labels),
         "offset": offset,
-        "found": len(matches),
+        "found": len(matches),  # by ``search`` and ``category``
         "found_bytes": int(size[matches].sum()),
         "count": len(alive),
         "categories": [share.name for share in selected.by_category if share.count],
@@ -79,8 +70,14 @@ class RowLabels:
             "operator": (timeline.operators, rows.operator),
             "line": (recording.line_of_stack(), rows.stack),
             "phase": (tuple(phase.name for phase in Phase), rows.phase),
-            "basis": (tuple(_BASIS[basis] for basis in Basis), rows.basis),
+            "basis": (tuple(basis.name.lower() for basis in Basis), rows.basis),
         }
+
+    def columns(self, row: I64) -> dict[str, list[Any]]:
+        """Rows as a table; a step of -1 is not known."""
+        numbers: dict[str, NDArray[Any]] = {"row": row, "bytes": self._rows.bytes[row], "step": self._rows.step[row]}
+        columns = {name: values.tolist() for name, values in numbers.items()}
+        return {**columns, **{name: self.of(name, row) for name in self._tables}}
 
     def of(self, column: str, row: I64) -> list[str]:
         """Texts of rows."""
@@ -100,7 +97,7 @@ class RowLabels:
         """Whether each row matches a search."""
         matches = np.ones(len(row), np.bool_)
         for word in search.lower().split():
-            matches &= np.logical_or.reduce([self._contains(column, row, word) for column in _WORDS[:5]])
+            matches &= np.logical_or.reduce([self._contains(column, row, word) for column in _SEARCHED])
         if category:
             names, code = self._tables["category"]
             matches &= np.isin(code[row], [number for number, name in enumerate(names) if name == category])
@@ -126,39 +123,24 @@ class RowLabels:
             ranks = np.append(np.argsort(np.argsort(np.array(words, dtype=object), kind="stable")) + 1, 0)
             values: NDArray[Any] = ranks[code[row]]
         else:
-            by_sort = {
-                "bytes": rows.bytes,
-                "row": None,
-                "step": rows.step,
-                "x0": rows.alloc_event,
-                "x1": rows.free_event,
-            }
-            if sort not in by_sort:
-                raise UsageError(f"sort={sort}: write one of {', '.join((*by_sort, *self._tables))}")
-            column = by_sort[sort]
-            values = row if column is None else column[row]
+            columns: dict[str, NDArray[Any]] = {"bytes": rows.bytes, "row": np.arange(len(rows)), "step": rows.step}
+            columns |= {"x0": rows.alloc_event, "x1": rows.free_event}
+            if sort not in columns:
+                raise UsageError(f"sort={sort}: write one of {', '.join((*columns, *self._tables))}")
+            values = columns[sort][row]
             if sort == "x1":
                 values = np.where(values < 0, np.iinfo(np.int64).max, values)
         indices: I64 = np.argsort(-values if order == "desc" else values, kind="stable")
         return indices
 
 
-def tensor_columns(recording: RecordingView, row: I64, shown_range: EventRange, row_labels: RowLabels) -> TensorColumns:
-    """Rows as a table."""
+def tensor_columns(
+    recording: RecordingView, row: I64, shown_range: EventRange, row_labels: RowLabels
+) -> dict[str, list[Any]]:
+    """Rows as a table, with x where each begins and ends; ``None``: before the recording, alive at the end."""
     rows = recording.analysis.timeline.rows
-    begin, end = rows.alloc_event[row], rows.free_event[row]
-    x0, x1 = shown_range.clock.x(begin, shown_range.axis), shown_range.clock.x(end, shown_range.axis)
-    return {
-        "row": row.tolist(),
-        "bytes": rows.bytes[row].tolist(),
-        "category": row_labels.of("category", row),
-        "basis": row_labels.of("basis", row),
-        "name": row_labels.of("name", row),
-        "module": row_labels.of("module", row),
-        "operator": row_labels.of("operator", row),
-        "phase": row_labels.of("phase", row),
-        "step": rows.step[row].tolist(),
-        "line": row_labels.of("line", row),
-        "x0": [None if event < 0 else round(x, 6) for event, x in zip(begin.tolist(), x0.tolist(), strict=True)],
-        "x1": [None if event < 0 else round(x, 6) for event, x in zip(end.tolist(), x1.tolist(), strict=True)],
-    }
+    columns = row_labels.columns(row)
+    for name, event in (("x0", rows.alloc_event[row]), ("x1", rows.free_event[row])):
+        x = shown_range.clock.x(event, shown_range.axis).tolist()
+        columns[name] = [None if number < 0 else round(at, 6) for number, at in zip(event.tolist(), x, strict=True)]
+    return columns

@@ -1,8 +1,9 @@
-"""Memory over time, stacked by category and by single allocations (``recording_schema.Timeline``)."""
+"""Memory over time, stacked by category and by single allocations."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +16,7 @@ from tbmem.model.timeline_tables import MarkKind, RangeKind
 from tbmem.present.figures.timeline import Span, spans
 from tbmem.present.palette import LIGHT, PHASES, category_colour
 from tbmem.present.views.empty_states import NOTHING_RECORDED
-from tbmem.present.views.recording_schema import Allocations, Marks, PeakPoint, Spans, Timeline
-from tbmem.present.views.recording_schema import Bands as BandColumns
-from tbmem.present.views.recording_view import EventRange, RecordingView, rounded, select_range
+from tbmem.present.views.recording_view import EventRange, RecordingView, columns_of, rounded, select_range
 from tbmem.present.views.tensors import RowLabels
 
 POINTS = 2000
@@ -34,17 +33,11 @@ def timeline_view(
     end: float | None = None,
     points: int = POINTS,
     largest: int = LARGEST,
-) -> Timeline:
-    """Memory over time.
+) -> dict[str, Any]:
+    """Memory over time; at each x the categories add up to ``total``.
 
-    Args:
-        recording: The recording.
-        device: Name; by default the main one.
-        axis: ``time`` or ``event``.
-        begin: From where, in x.
-        end: Until where.
-        points: Twice the columns that the range is drawn in: of each the highest, lowest and last moment are kept.
-        largest: Allocations that have a band of their own, at most ``MOST_BANDS``.
+    ``points`` is twice the number of columns that the range from ``begin`` to ``end``, in x, is drawn in: of each the
+    highest, lowest and last moment are kept. ``largest`` allocations have a band of their own.
 
     Raises:
         UsageError: There is no such device, axis or range.
@@ -70,7 +63,7 @@ def timeline_view(
         "head": recording.head(selected),
         "axis": shown_range.axis_info(),
         "x": shown_range.x(event),
-        "names": list(layers.names),
+        "names": list(layers.names),  # the lowest layer first
         "words": [word_of(name) for name in layers.names],
         "colours": [category_colour(name) for name in layers.names],
         "bytes": layers.bytes.tolist(),
@@ -79,35 +72,31 @@ def timeline_view(
         "capacity": selected.total_bytes,
         "phases": _phases(layers, shown_range),
         "steps": _steps(recording, selected, layers, shown_range),
-        "marks": marks_of(recording, selected, shown_range),
+        "marks": _marks(recording, selected, shown_range),
         "peak": peak_of(recording, selected, shown_range.axis),
-        "points": int(inside.sum()),
+        "points": int(inside.sum()),  # changes in the range; more than ``x`` has where it was thinned
         "allocations": _allocations(recording, shown_range, layers, bands),
         "empty": None if selected.events else NOTHING_RECORDED,
     }
 
 
-def peak_of(recording: RecordingView, device: DeviceAnalysis, axis: str) -> PeakPoint:
+def peak_of(recording: RecordingView, device: DeviceAnalysis, axis: str) -> dict[str, Any]:
     """The peak of the whole recording."""
-    peak = device.peak
-    return {
-        "x": round(float(recording.clock(device.number).x(np.array([peak.event]), axis)[0]), 6),
-        "bytes": peak.bytes,
-        "event": peak.event,
-        "step": peak.step,
-        "phase": peak.phase,
-        "line": peak.line,
-    }
+    (x,) = recording.clock(device.number).x(np.array([device.peak.event]), axis).tolist()
+    fields = ("bytes", "event", "step", "phase", "line")
+    return {"x": round(x, 6), **{name: getattr(device.peak, name) for name in fields}}
 
 
-def _phases(layers: Layers, shown_range: EventRange) -> Spans:
+def _phases(layers: Layers, shown_range: EventRange) -> dict[str, list[Any]]:
     x = np.array(shown_range.x(layers.event))
     phase_spans = spans(layers.phase, x, least=_LEAST_WIDTH * (shown_range.end - shown_range.begin))
     names = [Phase(span.value).name for span in phase_spans]
     return _spans(phase_spans, names, [PHASES.get(name, LIGHT) for name in names])
 
 
-def _steps(recording: RecordingView, device: DeviceAnalysis, layers: Layers, shown_range: EventRange) -> Spans:
+def _steps(
+    recording: RecordingView, device: DeviceAnalysis, layers: Layers, shown_range: EventRange
+) -> dict[str, list[Any]]:
     """Steps from the ranges of the recording, or without them from the steps of its allocations."""
     ranges = recording.analysis.timeline.ranges
     is_step = (ranges.kind == RangeKind.STEP) & ((ranges.device < 0) | (ranges.device == device.number))
@@ -123,16 +112,11 @@ def _steps(recording: RecordingView, device: DeviceAnalysis, layers: Layers, sho
     return _spans(step_spans, [f"step {span.value}" for span in step_spans], [""] * len(step_spans))
 
 
-def _spans(axis_spans: Sequence[Span], labels: list[str], colours: list[str]) -> Spans:
-    return {
-        "begin": [span.begin for span in axis_spans],
-        "end": [span.end for span in axis_spans],
-        "label": labels,
-        "colour": colours,
-    }
+def _spans(axis_spans: Sequence[Span], labels: list[str], colours: list[str]) -> dict[str, list[Any]]:
+    return {**columns_of(axis_spans, "begin", "end"), "label": labels, "colour": colours}
 
 
-def marks_of(recording: RecordingView, device: DeviceAnalysis, shown_range: EventRange) -> Marks:
+def _marks(recording: RecordingView, device: DeviceAnalysis, shown_range: EventRange) -> dict[str, list[Any]]:
     """Out-of-memory errors and snapshots in the range."""
     marks = recording.analysis.timeline.marks
     shown = (marks.device == device.number) & (marks.event > shown_range.before) & (marks.event <= shown_range.last)
@@ -140,20 +124,25 @@ def marks_of(recording: RecordingView, device: DeviceAnalysis, shown_range: Even
     return {
         "x": shown_range.x(rows.event),
         "kind": [MarkKind(kind).name.lower() for kind in rows.kind.tolist()],
-        "bytes": rows.bytes.tolist(),
+        "bytes": rows.bytes.tolist(),  # of the failed request
         "device_free": rows.device_free_bytes.tolist(),
     }
 
 
-def _allocations(recording: RecordingView, shown_range: EventRange, layers: Layers, bands: Bands) -> Allocations:
-    """Bands with the label, line and module of each."""
+def _allocations(recording: RecordingView, shown_range: EventRange, layers: Layers, bands: Bands) -> dict[str, Any]:
+    """The allocations that cover most of the chart, each a band in the layer of its category.
+
+    The other allocations of a layer are drawn on top of its bands, up to ``bytes``. ``layer``, ``first``, ``last``,
+    ``label``, ``line`` and ``module`` of a band are indices into ``names``, ``x`` (the number of points if it stays
+    alive), ``labels``, ``lines`` and ``modules``.
+    """
     rows, row_labels = recording.analysis.timeline.rows, RowLabels(recording)
     labels, label = _band_labels(row_labels, bands.row)
     lines, line = row_labels.table("line", bands.row)
     modules, module = row_labels.table("module", bands.row)
     begin, free = rows.alloc_event[bands.row], rows.free_event[bands.row]
     freed_here = (free >= 0) & (free <= shown_range.last)
-    columns: BandColumns = {
+    columns = {
         "row": bands.row.tolist(),
         "bytes": rows.bytes[bands.row].tolist(),
         "layer": bands.layer.tolist(),
@@ -162,7 +151,7 @@ def _allocations(recording: RecordingView, shown_range: EventRange, layers: Laye
         "x0": shown_range.x(np.maximum(begin, shown_range.before)),
         "x1": rounded(np.where(freed_here, shown_range.x(free), shown_range.end)),
         "before": (begin <= shown_range.before).tolist(),
-        "alive": (free < 0).tolist(),
+        "alive": (free < 0).tolist(),  # at the end of the recording
         "label": label,
         "line": line,
         "module": module,
@@ -172,7 +161,7 @@ def _allocations(recording: RecordingView, shown_range: EventRange, layers: Laye
         "lines": lines,
         "modules": modules,
         "bands": columns,
-        "unlisted": layers.unlisted.tolist(),
+        "unlisted": layers.unlisted.tolist(),  # by layer: bytes without a listed allocation, present all the time
         "shown": len(bands.row),
         "count": bands.alive,
     }

@@ -47,8 +47,9 @@ def add_contexts(context: SearchContext, counts: ObjectCounts, objects: ObjectTa
         holder = _holder(context, HolderKind.CONTEXT, text, kind.__name__, nodes, series)
         files = context.sources.files_of(function)
         lines = context.sources.attribute_lines(files, names)
-        read = partial(list, [line for line in lines if function_name in line.function.rpartition(".")[0]] or lines)
-        context.add(Candidate(class_key(kind), replace(holder, contents=Contents.GRAPHS), read=read))
+        inner = [line for line in lines if function_name in line.function.rpartition(".")[0]] or lines
+        candidate = Candidate(class_key(kind), replace(holder, contents=Contents.GRAPHS), read=partial(tuple, inner))
+        context.add(candidate)
 
 
 def add_leaves(context: SearchContext, counts: ObjectCounts, objects: ObjectTable, traversal: Traversal) -> None:
