@@ -24,18 +24,13 @@ class SimulatedRun:
     category: I64
     module: I64
     operator: I64
-    stack: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """Into ``stacks``; -1 for none. In the backward pass that of the forward. Default: none."""
+    stack: I64  # -1 for none; in the backward pass that of the forward
     modules: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
     stacks: tuple[tuple[Frame, ...], ...] = ()  # source lines of user code, the innermost call first
     notes: tuple[str, ...] = ()
     about: dict[str, Any] = field(default_factory=dict)
     """Plain JSON values: parameters, how it was executed, torch's version, seconds."""
-
-    def __post_init__(self) -> None:
-        if len(self.stack) != len(self.size):
-            object.__setattr__(self, "stack", np.full(len(self.size), -1, dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.size)

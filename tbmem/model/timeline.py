@@ -131,7 +131,8 @@ class AllocationTimeline:
         """Bytes that the allocator reserved from the device over time; empty if the file does not say."""
         base = self.devices[device].base_reserved_bytes
         if base is None:
-            return Curve(*(np.zeros(0, np.int64),) * 3)
+            nothing = np.zeros(0, np.int64)
+            return Curve(nothing, nothing, nothing)
         changes = self.reservations.take(self.reservations.device == device)
         return _curve(base, changes.event, changes.ns, changes.bytes)
 
@@ -169,17 +170,14 @@ _WORDS = ("names", "modules", "operators", "contexts", "range_names", "notes")
 
 def save_timeline(timeline: AllocationTimeline, path: str | os.PathLike[str]) -> None:
     """Write a timeline as ``*.tbmem.npz``: arrays and a JSON header, no pickles."""
-    header = {
-        **{"schema": SCHEMA_VERSION, "kind": KIND, "source": timeline.source},
-        **{"devices": [asdict(device) for device in timeline.devices], "pools": timeline.pools},
-        **{"frames": timeline.stacks.frames, "settings": dict(timeline.settings), "about": dict(timeline.about)},
-        **{name: getattr(timeline, name) for name in _WORDS},
-    }
+    header: dict[str, Any] = {"schema": SCHEMA_VERSION, "kind": KIND, "frames": timeline.stacks.frames}
+    header["devices"] = [asdict(device) for device in timeline.devices]
+    header |= {name: getattr(timeline, name) for name in ("source", "pools", "settings", "about", *_WORDS)}
     arrays: dict[str, Any] = {"stacks.frame": timeline.stacks.frame, "stacks.offset": timeline.stacks.offset}
     for table in _TABLES:
         arrays |= {f"{table}.{name}": values for name, values in getattr(timeline, table).columns().items()}
     # numpy stores text at four bytes a character
-    text = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    text = np.frombuffer(json.dumps(header, default=dict).encode(), np.uint8)
     with open(path, "wb") as file:
         np.savez_compressed(file, header=text, **arrays)
 

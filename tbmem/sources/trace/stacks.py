@@ -34,9 +34,7 @@ class TraceStacks(StackBuilder):
         self._called_from = called_from
         self._files = files
         self._frames_of_words: dict[tuple[int, int], int] = {}
-        self._node_of_call: dict[int, int] = {}
-        self._nodes: dict[tuple[int, int], int] = {}
-        self._modules: list[str] = []
+        self._module_of_call: dict[int, str] = {}
 
     def of_calls(self, calls: I64, lines: I64) -> tuple[I32, I32]:
         """Stack and module of each innermost call (-1 for none) at its current line (0 where unknown)."""
@@ -53,7 +51,7 @@ class TraceStacks(StackBuilder):
     def _numbers(self, call: int, line: int) -> tuple[int, int]:
         if call < 0:
             return -1, -1
-        module = self.modules[self._modules[self._node(call)]]
+        module = self.modules[self._module(call)]
         frames = []
         while call >= 0:
             word = int(self._names[call])
@@ -75,25 +73,19 @@ class TraceStacks(StackBuilder):
             function = f"{function} (from line {first})"  # a file may have many functions of that name
         return self.frame(file, line, function)
 
-    def _node(self, call: int) -> int:
-        """Number of the chain of calls up to this one; equal chains have the same number."""
+    def _module(self, call: int) -> str:
+        """Path of the module whose forward a call is in, with its parents; empty outside of modules."""
         chain = []
-        while call >= 0 and call not in self._node_of_call:
+        while call >= 0 and call not in self._module_of_call:
             chain.append(call)
             call = int(self._parents[call])
-        node = self._node_of_call[call] if call >= 0 else -1
+        path = self._module_of_call.get(call, "")
         for inner in reversed(chain):
-            node = self._node_of_call[inner] = self._child(node, int(self._names[inner]))
-        return node
-
-    def _child(self, parent: int, word: int) -> int:
-        node = self._nodes.get((parent, word))
-        if node is None:
-            node = self._nodes[parent, word] = len(self._nodes)
-            name, path = self._words[word], self._modules[parent] if parent >= 0 else ""
-            is_module = name.startswith(_MODULE_PREFIX)
-            self._modules.append(f"{path}.{name.removeprefix(_MODULE_PREFIX)}".lstrip(".") if is_module else path)
-        return node
+            name = self._words[int(self._names[inner])]
+            if name.startswith(_MODULE_PREFIX):
+                path = f"{path}.{name.removeprefix(_MODULE_PREFIX)}".lstrip(".")
+            self._module_of_call[inner] = path
+        return path
 
     def _frame(self, text: str) -> int:
         """Frame of a call in a text, which has the current line."""
