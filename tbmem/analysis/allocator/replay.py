@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from tbmem.analysis.allocator.blocks import Block
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator, SimulatedOutOfMemory
 from tbmem.analysis.allocator.events import EventKind, MemoryEvents
-from tbmem.analysis.allocator.segments import SimpleDevice
-from tbmem.analysis.allocator.settings import AllocatorSettings
 from tbmem.model.oom import AllocatorUsage
 
 # plain integers: comparisons of enum members are slow
@@ -85,12 +83,7 @@ class Replay:
 
 
 def replay(
-    events: MemoryEvents,
-    settings: AllocatorSettings | None = None,
-    device: SimpleDevice | None = None,
-    allocator: CachingAllocator | None = None,
-    live: dict[int, Block] | None = None,
-    rooms: Sequence[int] = (),
+    events: MemoryEvents, allocator: CachingAllocator, live: dict[int, Block] | None = None, rooms: Sequence[int] = ()
 ) -> Replay:
     """Replay events until the end or until memory runs out.
 
@@ -99,14 +92,12 @@ def replay(
 
     Args:
         events: The events of one device.
-        settings: Torch's defaults if ``None``.
-        device: An unlimited one if ``None``.
-        allocator: An allocator that already holds blocks; its settings and device are used.
-        live: Its blocks in use, by the events' keys.
+        allocator: It may already hold blocks.
+        live: These blocks by the events' keys.
         rooms: For each recorded failure the bytes that could have been reserved. The request is repeated, and its
             block freed at once, since the recording continued without it.
     """
-    replayed = Replay(allocator=allocator or CachingAllocator(settings, device), events=len(events), live=live or {})
+    replayed = Replay(allocator=allocator, events=len(events), live=live or {})
     try:
         replayed._run(events, rooms)
     except SimulatedOutOfMemory as stopped:

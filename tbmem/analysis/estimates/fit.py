@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tbmem.analysis.allocator.caching_allocator import CachingAllocator
 from tbmem.analysis.allocator.events import EventKind, MemoryEvents
 from tbmem.analysis.allocator.replay import holding, replay
 from tbmem.analysis.allocator.segments import SimpleDevice
@@ -175,7 +176,7 @@ def estimate_from_run(
     """Estimate a job from its run on a GPU; ``outside``: bytes of the GPU outside of the allocator, by use."""
     outside = {"CUDA context and kernels": gpu.context, **(outside or {})}
     order = order_events(run)
-    replayed = replay(order.events, settings)
+    replayed = replay(order.events, CachingAllocator(settings))
     levels = np.array(replayed.allocated, np.int64)
     allocated, reserved = replayed.allocator.peak_allocated, replayed.allocator.peak_reserved
     peak = int(np.argmax(levels))
@@ -279,7 +280,7 @@ def _verdict(
     if at_most + outside <= room:
         return Fit.FITS, f"It fits: {format_bytes(need)} of {format_bytes(room)}, {format_bytes(room - need)} are left."
     # replay on a device of that size
-    failure = replay(order.events, settings, SimpleDevice(room, outside)).failure
+    failure = replay(order.events, CachingAllocator(settings, SimpleDevice(room, outside))).failure
     if not failure:
         return Fit.TIGHT, f"It is tight: {format_bytes(need)} are wanted and {has}; cached memory will have to go back."
     return Fit.NO, f"It does not fit: {format_bytes(need)} are needed and {has}. {failure}."

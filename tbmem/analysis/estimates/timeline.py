@@ -87,7 +87,7 @@ class _Placement:
 
     def __init__(self, run: SimulatedRun, events: RunEvents, settings: AllocatorSettings) -> None:
         self.allocator = _PlacementRecorder(settings)
-        replayed = replay(events.events, allocator=self.allocator)
+        replayed = replay(events.events, self.allocator)
         self._change_event = np.array(replayed.change_event, np.int64)
         # blocks are recorded in the order of allocs; 0 bytes get no block
         self._served = np.flatnonzero(run.size > 0)

@@ -160,7 +160,6 @@ def _times(ns: I64) -> I64 | None:
 
 
 def _points(curve: Curve, ns: I64 | None, intervals: int, cut: Callable[[I64], I64] | None = None) -> I64:
-    """Indices of the points that are kept."""
     count = len(curve.event)
     if count <= 2 * intervals:
         return np.arange(count)
@@ -204,8 +203,6 @@ def _phases(timeline: AllocationTimeline, device: int, event: I64) -> tuple[I64,
     rows = timeline.rows
     allocated = np.flatnonzero((rows.device == device) & (rows.alloc_event >= 0))
     allocated = allocated[np.argsort(rows.alloc_event[allocated], kind="stable")]
-    if not len(allocated):
-        return np.full(len(event), int(Phase.OTHER)), np.full(len(event), -1)
-    last = np.searchsorted(rows.alloc_event[allocated], event, side="right") - 1
-    row = allocated[np.maximum(last, 0)]
-    return rows.phase[row].astype(np.int64), rows.step[row].astype(np.int64)
+    last = np.maximum(np.searchsorted(rows.alloc_event[allocated], event, side="right") - 1, 0)
+    phase, step = np.append(rows.phase[allocated], Phase.OTHER), np.append(rows.step[allocated], -1)
+    return phase[last].astype(np.int64), step[last].astype(np.int64)

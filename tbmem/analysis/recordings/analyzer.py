@@ -64,7 +64,6 @@ def analyze(
 
 
 def _notes(recorded: AllocationTimeline, timeline: AllocationTimeline, labels: Labels) -> list[str]:
-    """Notes of the analysis, beside those of the reader."""
     notes = []
     bases = {device.name: device.base_bytes for device in recorded.devices}
     for device in timeline.devices:
@@ -90,8 +89,6 @@ def _notes(recorded: AllocationTimeline, timeline: AllocationTimeline, labels: L
 
 
 class _Device(NamedTuple):
-    """Analysis of one device."""
-
     state: PeakState
     labels: Labels
     lines: SourceLines
