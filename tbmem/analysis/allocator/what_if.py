@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator
-from tbmem.analysis.allocator.events import EventKind, MemoryEvents
-from tbmem.analysis.allocator.replay import Replay, holding, replay
+from tbmem.analysis.allocator.replay import EventKind, MemoryEvents, Replay, holding, replay
 from tbmem.analysis.allocator.segments import SimpleDevice
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe, settings_of_snapshot
 from tbmem.errors import UsageError

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator
-from tbmem.analysis.allocator.events import EventKind, MemoryEvents
-from tbmem.analysis.allocator.replay import holding, replay
+from tbmem.analysis.allocator.replay import EventKind, MemoryEvents, holding, replay
 from tbmem.analysis.allocator.segments import SimpleDevice
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe
 from tbmem.model.category import Category, Phase

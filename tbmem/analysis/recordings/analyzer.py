@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tbmem.analysis.recordings.breakdown import PeakState, basis_name, max_by_code, peak_state, shares, sums
-from tbmem.analysis.recordings.categorize import categorize
-from tbmem.analysis.recordings.category_rules import UNKNOWN, CategoryTable
+from tbmem.analysis.recordings.category_rules import UNKNOWN, CategoryTable, categorize
 from tbmem.analysis.recordings.fragmentation import efficiency, fragmentation_of
 from tbmem.analysis.recordings.lifetimes import MIN_GENERATIONS, lifetimes_of, suspects_of
 from tbmem.analysis.recordings.module_tree import merged_modules, module_codes, module_tree

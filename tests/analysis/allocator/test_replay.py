@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator
-from tbmem.analysis.allocator.events import EventKind, MemoryEvents, Row
-from tbmem.analysis.allocator.replay import replay
+from tbmem.analysis.allocator.replay import EventKind, MemoryEvents, Row, replay
 from tbmem.analysis.allocator.segments import SimpleDevice
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
 from tbmem.model.timeline_tables import ReservationKind
