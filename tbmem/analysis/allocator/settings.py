@@ -253,8 +253,8 @@ def describe(settings: AllocatorSettings) -> str:
     for key in (*_SIZES, *_PARSERS):
         value, usual = (getattr(each, key.removesuffix("_mb")) for each in (settings, default))
         if value != usual:
-            divisions = isinstance(value, tuple)
-            texts.append(f"{key}:{_format_divisions(value) if divisions else value // MIB if key in _SIZES else value}")
+            value = value // MIB if key in _SIZES else value
+            texts.append(f"{key}:{_format_divisions(value) if isinstance(value, tuple) else value}")
     return ",".join(texts)
 
 

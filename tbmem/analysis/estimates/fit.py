@@ -82,7 +82,6 @@ class Estimate:
     allocated_range: tuple[int, int]
     """Expected range of the true value."""
     reserved_range: tuple[int, int]
-    """The same of reserved bytes."""
     peak_step: int
     peak_phase: str
     first_step: int
@@ -94,25 +93,22 @@ class Estimate:
     by_category: Mapping[str, int]
     """Breakdown of the allocated peak."""
     by_module: Mapping[str, int]
-    """The same by module; repeated layers are one entry, ``layers.*``."""
+    """Repeated layers are one entry, ``layers.*``."""
     formula: Formula
     outside: Mapping[str, int]
     """Memory outside of the allocator, by use."""
     capacity: int
     fit: Fit
     sentence: str
-    """The verdict as text."""
     fragmented: int
-    """Fragmented bytes at the end."""
+    """At the end."""
     notes: tuple[str, ...] = ()
     parameters: int = 0
-    """Number of parameters."""
     dtype: str = ""
     """Of most of their bytes."""
     architecture: str = ""
     """Of a config file: ``'LlamaForCausalLM of transformers 5.23.0'``."""
     seconds: float = 0.0
-    """Duration of the execution."""
     executed: str = ""
     """Kind of fake tensors, and torch's version."""
     alternatives: tuple[Alternative, ...] = ()
@@ -124,7 +120,6 @@ class RunEvents(NamedTuple):
     events: MemoryEvents
     """For the allocator; the key is the row."""
     alloc_index: I64
-    """Of each row: index of its alloc."""
     free_index: I64
     """Of each row: index of its free; -1 for none."""
     time: I64

@@ -52,17 +52,14 @@ class Layers(NamedTuple):
     unlisted: I64
     """By category: bytes that the recording lists no allocation for, alive all the time."""
     total: I64
-    """Sum of all categories."""
     reserved: I64 | None
     """Reserved by the allocator; ``None`` if not known."""
     event: I64
-    """-1 for the beginning."""
     ns: I64 | None
     """Unix time, never falling; ``None`` if the file has no times."""
     phase: I64
     """Phase of the last allocation before each point."""
     step: I64
-    """Its step; -1 if not known."""
 
 
 def stacking_of(
