@@ -95,7 +95,7 @@ class CachingAllocator(Segments):
         return (requested + 511) & -512 if requested > SMALLEST_BLOCK else SMALLEST_BLOCK
 
     def find(self, pool: Pool, stream: int, size: int) -> int | None:
-        """Index of the cached block that serves a size, among the stream's free blocks; ``None`` if none does."""
+        """Index of the stream's free block that serves a size; ``None`` if none does."""
         free = pool.free[stream]
         index = bisect_left(free, (size,))
         if index < len(free) and free[index][3].range is not None:

@@ -54,7 +54,6 @@ class AllocatorSettings:
     roundup_power2_divisions: tuple[int, ...] = (0,) * INTERVALS
     """Steps between two powers of two that sizes are rounded to, from 1 MiB on; 0 or 1: not rounded so."""
     expandable_segments: bool = False
-    """Segments grow page by page."""
     per_process_memory_fraction: float = 1.0
     """Share of the device's memory that this process may reserve."""
     throw_on_cudamalloc_oom: bool = False

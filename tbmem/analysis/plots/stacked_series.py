@@ -44,7 +44,6 @@ class Layers(NamedTuple):
     """Memory of one device at some points, in order of events."""
 
     names: tuple[str, ...]
-    """Categories from bottom to top."""
     layer: I64
     """Number of the layer that each code of the analysis' labels is part of; -1 for codes with no bytes here."""
     bytes: I64
@@ -101,7 +100,7 @@ def layers_of(
 
     Args:
         analysis: With its rows.
-        device: Number of a device.
+        device: Its number.
         intervals: Number of intervals; of each at most three points are kept.
         between: Last event before the range, and last event in it; by default all.
         curve: The device's, if already computed, as ``stacking``.
@@ -229,10 +228,10 @@ def bands_of(
 
     Args:
         analysis: With its rows.
-        device: Number of a device.
-        layers: The layers of the same range.
+        device: Its number.
+        layers: Those of the same range.
         largest: Maximum number of bands.
-        between: The last event before the range and the last event in it; by default all.
+        between: As for ``layers_of``.
     """
     rows = analysis.timeline.rows
     before, end = between or (-1, analysis.timeline.devices[device].events - 1)

@@ -22,8 +22,7 @@ from tbmem.model.columns import I64
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.units import format_bytes
 
-_TOP = 50
-_STACKS = 50
+_TOP, _STACKS = 50, 50
 _LINES = 1000
 """Lines and operators; comparisons need all of them."""
 _NO_STACK, _NO_OPERATOR = "(no stack)", "(no operator)"
@@ -43,7 +42,7 @@ def analyze(
         timeline: The recording.
         book: Address book of the same window; with it, categories are known rather than inferred.
         table: Rules that categories are inferred by without a book; the default rules if ``None``.
-        name: Short name.
+        name: Short name of the recording.
         path: Its file.
     """
     recorded = timeline

@@ -42,10 +42,7 @@ class CategoryTable:
     rules: tuple[CategoryRule, ...]
 
     def extended(self, data: Iterable[Mapping[str, Any]]) -> CategoryTable:
-        """Return the table with the user's rules before its own.
-
-        Args:
-            data: Rules as in YAML, ``[{label: Vision, words: [patch_embed], category: ACTIVATION}]``.
+        """The table after the user's rules, as in YAML: ``[{label: Vision, words: [patch_embed], category: INPUT}]``.
 
         Raises:
             ConfigError: A rule has no label or words, or an unknown category.
