@@ -24,8 +24,7 @@ from allocator_state import Segment, seed
 from harness import heading, table
 
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator
-from tbmem.analysis.allocator.events import MemoryEvents
-from tbmem.analysis.allocator.replay import replay
+from tbmem.analysis.allocator.replay import MemoryEvents, replay
 from tbmem.analysis.allocator.settings import AllocatorSettings
 from tbmem.analysis.allocator.what_if import recorded_events, recorded_settings
 from tbmem.errors import FileFormatError

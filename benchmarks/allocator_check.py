@@ -14,7 +14,7 @@ from allocator_state import seed
 
 from tbmem.analysis.allocator.blocks import Block
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator, SimulatedOutOfMemory
-from tbmem.analysis.allocator.events import EventKind, MemoryEvents
+from tbmem.analysis.allocator.replay import EventKind, MemoryEvents
 from tbmem.analysis.allocator.segments import SimpleDevice
 from tbmem.analysis.allocator.settings import SMALL, AllocatorSettings
 from tbmem.model.timeline_tables import ReservationKind

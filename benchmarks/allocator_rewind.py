@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from allocator_state import Group, LiveBlock, MappedRuns, Segment, group_of
 
-from tbmem.analysis.allocator.events import EventKind, MemoryEvents
+from tbmem.analysis.allocator.replay import EventKind, MemoryEvents
 from tbmem.analysis.allocator.settings import SMALL, SMALL_SEGMENT, AllocatorSettings, round_size
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import BlockState, SegmentKind

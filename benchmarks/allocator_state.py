@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tbmem.analysis.allocator.blocks import Block, Pool, Range
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator
-from tbmem.analysis.allocator.events import EventKind
+from tbmem.analysis.allocator.replay import EventKind
 from tbmem.analysis.allocator.settings import SMALL, SMALL_SEGMENT, AllocatorSettings, round_size
 from tbmem.units import round_up
 

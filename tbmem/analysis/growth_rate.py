@@ -65,17 +65,13 @@ def growth_rate(points: Sequence[Point]) -> float | None:
 
 
 def growth_per_repetition(levels: Sequence[int]) -> float | None:
-    """Bytes that each repetition of the same work keeps, from the level after each; 0 if it does not rise throughout.
-
-    ``None`` for fewer than ``ENOUGH_STEPS`` repetitions.
-    """
+    """Bytes that each repetition of the same work keeps; 0 if it does not rise throughout, ``None`` for too few."""
     if len(levels) < ENOUGH_STEPS:
         return None
     judged = levels[max(int(len(levels) * _SETTLING), 1) :]
     third = max(len(judged) // 3, 1)
     low, middle, high = (median(part) for part in (judged[:third], judged[third:-third], judged[-third:]))
-    growth = high - low
-    if growth <= 0 or min(middle - low, high - middle) < _HALF * growth:
+    if high <= low or min(middle - low, high - middle) < _HALF * (high - low):
         return 0.0
     return max(growth_rate([Point(number, level) for number, level in enumerate(judged)]) or 0.0, 0.0)
 

@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 import torch
 
-from tbmem.analysis.allocator.events import EventKind
+from tbmem.analysis.allocator.replay import EventKind
 from tbmem.analysis.allocator.settings import AllocatorSettings
 from tbmem.analysis.estimates.fit import by_category, estimate_from_run, order_events
 from tbmem.analysis.estimates.timeline import timeline_of_run

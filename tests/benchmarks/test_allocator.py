@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator
-from tbmem.analysis.allocator.events import EventKind, MemoryEvents
-from tbmem.analysis.allocator.replay import segments_now
+from tbmem.analysis.allocator.replay import EventKind, MemoryEvents, segments_now
 from tbmem.analysis.allocator.segments import SimpleDevice
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
 from tbmem.analysis.allocator.what_if import recorded_events

@@ -47,17 +47,13 @@ class Block:
 
     def insert_before(self, other: Block) -> None:
         """Link as the left neighbour of a block."""
-        self.prev, self.next = other.prev, other
-        if other.prev is not None:
-            other.prev.next = self
-        other.prev = self
+        _link(other.prev, self)
+        _link(self, other)
 
     def insert_after(self, other: Block) -> None:
         """Link as the right neighbour of a block."""
-        self.prev, self.next = other, other.next
-        if other.next is not None:
-            other.next.prev = self
-        other.next = self
+        _link(self, other.next)
+        _link(other, self)
 
     def merge(self, neighbour: Block | None) -> None:
         """Take in a free neighbour of the same kind; this block is in no pool."""
@@ -66,14 +62,18 @@ class Block:
         neighbour.pool.remove(neighbour)
         if self.prev is neighbour:
             self.address = neighbour.address
-            self.prev = neighbour.prev
-            if self.prev is not None:
-                self.prev.next = self
+            _link(neighbour.prev, self)
         else:
-            self.next = neighbour.next
-            if self.next is not None:
-                self.next.prev = self
+            _link(self, neighbour.next)
         self.size += neighbour.size
+
+
+def _link(left: Block | None, right: Block | None) -> None:
+    """Make two blocks neighbours; ``None`` is the end of a segment."""
+    if left is not None:
+        left.next = right
+    if right is not None:
+        right.prev = left
 
 
 class Pool:

@@ -55,7 +55,12 @@ class CachingAllocator(Segments):
         index = self.find(pool, stream, size)
         block = self._obtain(pool, stream, size, requested) if index is None else pool.free[stream].pop(index)[3]
         if block.size != size and self._splits(pool, size, block.size - size):
-            block = _split(block, size)
+            rest = block
+            block = Block(pool, stream, rest.address, size, rest.age, rest.range)
+            block.insert_before(rest)
+            rest.address += size
+            rest.size -= size
+            pool.add(rest)
         block.allocated = block.busy = True
         block.requested = requested
         self.active += block.size
@@ -90,7 +95,7 @@ class CachingAllocator(Segments):
         return (requested + 511) & -512 if requested > SMALLEST_BLOCK else SMALLEST_BLOCK
 
     def find(self, pool: Pool, stream: int, size: int) -> int | None:
-        """Index of the cached block that serves a size, among the stream's free blocks; ``None`` if none does."""
+        """Index of the stream's free block that serves a size; ``None`` if none does."""
         free = pool.free[stream]
         index = bisect_left(free, (size,))
         if index < len(free) and free[index][3].range is not None:
@@ -176,13 +181,3 @@ def _best_fit(free: list[tuple[int, int, int, Block]], index: int, expandable: b
 def _room(block: Block) -> int:
     following = block.next
     return block.size + (following.size if following is not None and not following.mapped else 0)
-
-
-def _split(rest: Block, size: int) -> Block:
-    """Split the first bytes off a block; the rest is free."""
-    block = Block(rest.pool, rest.stream, rest.address, size, rest.age, rest.range)
-    block.insert_before(rest)
-    rest.address += size
-    rest.size -= size
-    rest.pool.add(rest)
-    return block

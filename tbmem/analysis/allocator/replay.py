@@ -1,16 +1,66 @@
-"""Replays memory events on the simulated allocator, and reports the segments and blocks that it holds."""
+"""Memory events, and their replay on the simulated allocator, with the segments and blocks that it holds then."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TypeAlias
+
+import numpy as np
 
 from tbmem.analysis.allocator.blocks import Block
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator, SimulatedOutOfMemory
-from tbmem.analysis.allocator.events import EventKind, MemoryEvents
-from tbmem.analysis.allocator.segments import SimpleDevice
-from tbmem.analysis.allocator.settings import AllocatorSettings
+from tbmem.model.columns import I64
 from tbmem.model.oom import AllocatorUsage
+
+
+class EventKind(IntEnum):
+    """Kind of an event, named as in CUDA memory snapshots."""
+
+    ALLOC = 0
+    FREE_REQUESTED = 1
+    """The last reference is gone; other streams may still use the memory."""
+    FREE_COMPLETED = 2
+    FREE = 3
+    """Both at once."""
+    SEGMENT_ALLOC = 4
+    SEGMENT_FREE = 5
+    SEGMENT_MAP = 6
+    SEGMENT_UNMAP = 7
+    OOM = 8
+
+
+Row: TypeAlias = tuple[EventKind, int, int, int, int]
+"""Kind, key, bytes, stream, pool."""
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryEvents:
+    """One device's events in order; all columns have the same length."""
+
+    kind: I64
+    key: I64
+    """The block: its address, or any number that no other live block has."""
+    size: I64
+    """Requested bytes of an alloc, bytes of a segment."""
+    stream: I64
+    pool: I64
+    """The memory pool; 0 is the default one."""
+
+    @classmethod
+    def of(cls, rows: Sequence[Row] | I64) -> MemoryEvents:
+        """Events from rows of kind, key, bytes, stream and pool."""
+        return cls(*np.asarray(rows, dtype=np.int64).reshape(-1, 5).T)
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def rows(self) -> Iterable[tuple[int, int, int, int, int]]:
+        """Rows of plain integers, for a fast loop in Python."""
+        columns = (self.kind, self.key, self.size, self.stream, self.pool)
+        return zip(*(column.tolist() for column in columns), strict=True)
+
 
 # plain integers: comparisons of enum members are slow
 _ALLOC, _REQUESTED, _COMPLETED = int(EventKind.ALLOC), int(EventKind.FREE_REQUESTED), int(EventKind.FREE_COMPLETED)
@@ -85,12 +135,7 @@ class Replay:
 
 
 def replay(
-    events: MemoryEvents,
-    settings: AllocatorSettings | None = None,
-    device: SimpleDevice | None = None,
-    allocator: CachingAllocator | None = None,
-    live: dict[int, Block] | None = None,
-    rooms: Sequence[int] = (),
+    events: MemoryEvents, allocator: CachingAllocator, live: dict[int, Block] | None = None, rooms: Sequence[int] = ()
 ) -> Replay:
     """Replay events until the end or until memory runs out.
 
@@ -99,14 +144,12 @@ def replay(
 
     Args:
         events: The events of one device.
-        settings: Torch's defaults if ``None``.
-        device: An unlimited one if ``None``.
-        allocator: An allocator that already holds blocks; its settings and device are used.
-        live: Its blocks in use, by the events' keys.
+        allocator: It may already hold blocks.
+        live: These blocks by the events' keys.
         rooms: For each recorded failure the bytes that could have been reserved. The request is repeated, and its
             block freed at once, since the recording continued without it.
     """
-    replayed = Replay(allocator=allocator or CachingAllocator(settings, device), events=len(events), live=live or {})
+    replayed = Replay(allocator=allocator, events=len(events), live=live or {})
     try:
         replayed._run(events, rooms)
     except SimulatedOutOfMemory as stopped:

@@ -183,10 +183,8 @@ class Segments:
         self.note(ReservationKind.FREE, block.address, block.size, block.stream)
 
     def empty_cache(self) -> None:
-        """Release every free segment of the default pool, and whole free pages of expandable ones.
-
-        Private pools keep theirs until the graph or pool that owns them is released.
-        """
+        """Release every free segment of the default pool, and whole free pages of expandable ones."""
+        # private pools keep theirs until the graph or pool that owns them is released
         small, large = self.pools[0]
         for pool in (large, small):
             free = list(pool.blocks())

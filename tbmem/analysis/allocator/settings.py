@@ -54,7 +54,6 @@ class AllocatorSettings:
     roundup_power2_divisions: tuple[int, ...] = (0,) * INTERVALS
     """Steps between two powers of two that sizes are rounded to, from 1 MiB on; 0 or 1: not rounded so."""
     expandable_segments: bool = False
-    """Segments grow page by page."""
     per_process_memory_fraction: float = 1.0
     """Share of the device's memory that this process may reserve."""
     throw_on_cudamalloc_oom: bool = False
@@ -253,8 +252,8 @@ def describe(settings: AllocatorSettings) -> str:
     for key in (*_SIZES, *_PARSERS):
         value, usual = (getattr(each, key.removesuffix("_mb")) for each in (settings, default))
         if value != usual:
-            divisions = isinstance(value, tuple)
-            texts.append(f"{key}:{_format_divisions(value) if divisions else value // MIB if key in _SIZES else value}")
+            value = value // MIB if key in _SIZES else value
+            texts.append(f"{key}:{_format_divisions(value) if isinstance(value, tuple) else value}")
     return ",".join(texts)
 
 

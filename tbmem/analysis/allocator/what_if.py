@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tbmem.analysis.allocator.events import EventKind, MemoryEvents
-from tbmem.analysis.allocator.replay import Replay, holding, replay
+from tbmem.analysis.allocator.caching_allocator import CachingAllocator
+from tbmem.analysis.allocator.replay import EventKind, MemoryEvents, Replay, holding, replay
 from tbmem.analysis.allocator.segments import SimpleDevice
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe, settings_of_snapshot
 from tbmem.errors import UsageError
@@ -223,7 +223,7 @@ def replay_timeline(
     the memory that was free then.
     """
     rooms = [] if memory is not None else [request.room for request in recorded_failures(timeline, device)]
-    return replay(recorded_events(timeline, device, older=True), settings, memory, rooms=rooms)
+    return replay(recorded_events(timeline, device, older=True), CachingAllocator(settings, memory), rooms=rooms)
 
 
 def _of_rows(rows: AllocationRows, kind: EventKind, event: I64, first: int = 0) -> I64:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tbmem.analysis.allocator.events import EventKind, MemoryEvents
-from tbmem.analysis.allocator.replay import holding, replay
+from tbmem.analysis.allocator.caching_allocator import CachingAllocator
+from tbmem.analysis.allocator.replay import EventKind, MemoryEvents, holding, replay
 from tbmem.analysis.allocator.segments import SimpleDevice
 from tbmem.analysis.allocator.settings import AllocatorSettings, describe
 from tbmem.model.category import Category, Phase
@@ -82,7 +82,6 @@ class Estimate:
     allocated_range: tuple[int, int]
     """Expected range of the true value."""
     reserved_range: tuple[int, int]
-    """The same of reserved bytes."""
     peak_step: int
     peak_phase: str
     first_step: int
@@ -94,25 +93,22 @@ class Estimate:
     by_category: Mapping[str, int]
     """Breakdown of the allocated peak."""
     by_module: Mapping[str, int]
-    """The same by module; repeated layers are one entry, ``layers.*``."""
+    """Repeated layers are one entry, ``layers.*``."""
     formula: Formula
     outside: Mapping[str, int]
     """Memory outside of the allocator, by use."""
     capacity: int
     fit: Fit
     sentence: str
-    """The verdict as text."""
     fragmented: int
-    """Fragmented bytes at the end."""
+    """At the end."""
     notes: tuple[str, ...] = ()
     parameters: int = 0
-    """Number of parameters."""
     dtype: str = ""
     """Of most of their bytes."""
     architecture: str = ""
     """Of a config file: ``'LlamaForCausalLM of transformers 5.23.0'``."""
     seconds: float = 0.0
-    """Duration of the execution."""
     executed: str = ""
     """Kind of fake tensors, and torch's version."""
     alternatives: tuple[Alternative, ...] = ()
@@ -124,7 +120,6 @@ class RunEvents(NamedTuple):
     events: MemoryEvents
     """For the allocator; the key is the row."""
     alloc_index: I64
-    """Of each row: index of its alloc."""
     free_index: I64
     """Of each row: index of its free; -1 for none."""
     time: I64
@@ -175,7 +170,7 @@ def estimate_from_run(
     """Estimate a job from its run on a GPU; ``outside``: bytes of the GPU outside of the allocator, by use."""
     outside = {"CUDA context and kernels": gpu.context, **(outside or {})}
     order = order_events(run)
-    replayed = replay(order.events, settings)
+    replayed = replay(order.events, CachingAllocator(settings))
     levels = np.array(replayed.allocated, np.int64)
     allocated, reserved = replayed.allocator.peak_allocated, replayed.allocator.peak_reserved
     peak = int(np.argmax(levels))
@@ -279,7 +274,7 @@ def _verdict(
     if at_most + outside <= room:
         return Fit.FITS, f"It fits: {format_bytes(need)} of {format_bytes(room)}, {format_bytes(room - need)} are left."
     # replay on a device of that size
-    failure = replay(order.events, settings, SimpleDevice(room, outside)).failure
+    failure = replay(order.events, CachingAllocator(settings, SimpleDevice(room, outside))).failure
     if not failure:
         return Fit.TIGHT, f"It is tight: {format_bytes(need)} are wanted and {has}; cached memory will have to go back."
     return Fit.NO, f"It does not fit: {format_bytes(need)} are needed and {has}. {failure}."

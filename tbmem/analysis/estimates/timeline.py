@@ -6,7 +6,7 @@ the CPU, only requested sizes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,7 +87,7 @@ class _Placement:
 
     def __init__(self, run: SimulatedRun, events: RunEvents, settings: AllocatorSettings) -> None:
         self.allocator = _PlacementRecorder(settings)
-        replayed = replay(events.events, allocator=self.allocator)
+        replayed = replay(events.events, self.allocator)
         self._change_event = np.array(replayed.change_event, np.int64)
         # blocks are recorded in the order of allocs; 0 bytes get no block
         self._served = np.flatnonzero(run.size > 0)
@@ -110,14 +110,10 @@ class _Placement:
         return {"reservations": self._reservations(), "segments": self._segments(), "blocks": self._blocks()}
 
     def _reservations(self) -> tables.ReservationRows:
-        table = np.array(self.allocator.changes, np.int64).reshape(-1, 4)
-        kind, address, size, stream = table.T
-        event = self._change_event + np.arange(len(table))
-        gains = np.isin(kind, (tables.ReservationKind.ALLOC, tables.ReservationKind.MAP))
-        change = np.where(gains, size, -size)
-        return tables.ReservationRows.of(
-            len(table), event=event, ns=event * EVENT_NS, bytes=change, kind=kind, address=address, stream=stream
-        )
+        changes = _columns(self.allocator.changes, "kind", "address", "bytes", "stream")
+        changes["bytes"][~np.isin(changes["kind"], (tables.ReservationKind.ALLOC, tables.ReservationKind.MAP))] *= -1
+        event = self._change_event + np.arange(len(self._change_event))
+        return tables.ReservationRows.of(len(event), event=event, ns=event * EVENT_NS, **changes)
 
     def _segments(self) -> tables.SegmentRows:
         rows = [
@@ -131,18 +127,8 @@ class _Placement:
             )
             for blocks in self._held
         ]
-        address, size, in_use, requested, kind, expandable = np.array(rows, np.int64).reshape(-1, 6).T
-        return tables.SegmentRows.of(
-            len(rows),
-            address=address,
-            bytes=size,
-            allocated_bytes=in_use,
-            active_bytes=in_use,
-            requested_bytes=requested,
-            kind=kind,
-            pool=0,
-            expandable=expandable,
-        )
+        columns = _columns(rows, "address", "bytes", "active_bytes", "requested_bytes", "kind", "expandable")
+        return tables.SegmentRows.of(len(rows), pool=0, allocated_bytes=columns["active_bytes"], **columns)
 
     def _blocks(self) -> tables.BlockRows:
         free, used = int(tables.BlockState.INACTIVE), int(tables.BlockState.ALLOCATED)
@@ -153,10 +139,12 @@ class _Placement:
             for number, blocks in enumerate(self._held)
             for block in blocks
         ]
-        segment, address, size, requested, state, row = np.array(rows, np.int64).reshape(-1, 6).T
-        return tables.BlockRows.of(
-            len(rows), segment=segment, address=address, bytes=size, requested_bytes=requested, state=state, row=row
-        )
+        columns = _columns(rows, "segment", "address", "bytes", "requested_bytes", "state", "row")
+        return tables.BlockRows.of(len(rows), **columns)
+
+
+def _columns(rows: Sequence[tuple[int, ...]], *names: str) -> dict[str, I64]:
+    return dict(zip(names, np.array(rows, np.int64).reshape(-1, len(names)).T, strict=True))
 
 
 def _rows(run: SimulatedRun, begin: I64, end: I64, placement: _Placement | None) -> tables.AllocationRows:

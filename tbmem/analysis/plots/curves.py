@@ -11,10 +11,7 @@ from tbmem.model.columns import I64
 
 
 def extremes(values: NDArray[Any], interval: I64) -> I64:
-    """Indices of the first maximum and the first minimum of each interval, ascending.
-
-    ``interval`` is the number of each value's interval, never falling.
-    """
+    """Indices of the first maximum and minimum of each interval; ``interval`` numbers that of each value, ascending."""
     if not len(values):
         return np.zeros(0, np.int64)
     begins = [0, *(np.flatnonzero(interval[1:] != interval[:-1]) + 1).tolist()]

@@ -1,7 +1,10 @@
-"""Memory over time by category, as layers of a stacked chart, downsampled for a screen.
+"""Memory over time by category, as layers of a stacked chart, downsampled for a screen, and its largest allocations.
 
 Of each interval the highest, the lowest and the last point are kept, so that no peak is lost. At each point the layers
 add up to the device's bytes. The order of the layers is that of the recording, whichever part is shown.
+
+The largest allocations of a range of events are bands within the layer of their category, in the order of their
+allocation; the remaining ones are drawn above them. Bands and rest add up to the layer.
 """
 
 from __future__ import annotations
@@ -41,7 +44,6 @@ class Layers(NamedTuple):
     """Memory of one device at some points, in order of events."""
 
     names: tuple[str, ...]
-    """Categories from bottom to top."""
     layer: I64
     """Number of the layer that each code of the analysis' labels is part of; -1 for codes with no bytes here."""
     bytes: I64
@@ -49,17 +51,14 @@ class Layers(NamedTuple):
     unlisted: I64
     """By category: bytes that the recording lists no allocation for, alive all the time."""
     total: I64
-    """Sum of all categories."""
     reserved: I64 | None
     """Reserved by the allocator; ``None`` if not known."""
     event: I64
-    """-1 for the beginning."""
     ns: I64 | None
     """Unix time, never falling; ``None`` if the file has no times."""
     phase: I64
     """Phase of the last allocation before each point."""
     step: I64
-    """Its step; -1 if not known."""
 
 
 def stacking_of(
@@ -101,7 +100,7 @@ def layers_of(
 
     Args:
         analysis: With its rows.
-        device: Number of a device.
+        device: Its number.
         intervals: Number of intervals; of each at most three points are kept.
         between: Last event before the range, and last event in it; by default all.
         curve: The device's, if already computed, as ``stacking``.
@@ -160,7 +159,6 @@ def _times(ns: I64) -> I64 | None:
 
 
 def _points(curve: Curve, ns: I64 | None, intervals: int, cut: Callable[[I64], I64] | None = None) -> I64:
-    """Indices of the points that are kept."""
     count = len(curve.event)
     if count <= 2 * intervals:
         return np.arange(count)
@@ -204,8 +202,71 @@ def _phases(timeline: AllocationTimeline, device: int, event: I64) -> tuple[I64,
     rows = timeline.rows
     allocated = np.flatnonzero((rows.device == device) & (rows.alloc_event >= 0))
     allocated = allocated[np.argsort(rows.alloc_event[allocated], kind="stable")]
-    if not len(allocated):
-        return np.full(len(event), int(Phase.OTHER)), np.full(len(event), -1)
-    last = np.searchsorted(rows.alloc_event[allocated], event, side="right") - 1
-    row = allocated[np.maximum(last, 0)]
-    return rows.phase[row].astype(np.int64), rows.step[row].astype(np.int64)
+    last = np.maximum(np.searchsorted(rows.alloc_event[allocated], event, side="right") - 1, 0)
+    phase, step = np.append(rows.phase[allocated], Phase.OTHER), np.append(rows.step[allocated], -1)
+    return phase[last].astype(np.int64), step[last].astype(np.int64)
+
+
+class Bands(NamedTuple):
+    """Bands from bottom to top."""
+
+    row: I64
+    layer: I64
+    """Into ``Layers.names``."""
+    first: I64
+    """Index of the first point of the layers at which it is alive."""
+    last: I64
+    """Index of the first point at which it is no longer alive; the number of points if it stays."""
+    alive: int
+    """Allocations that were alive in the range."""
+
+
+def bands_of(
+    analysis: Analysis, device: int, layers: Layers, largest: int, between: tuple[int, int] | None = None
+) -> Bands:
+    """The allocations that cover most of a chart.
+
+    Args:
+        analysis: With its rows.
+        device: Its number.
+        layers: Those of the same range.
+        largest: Maximum number of bands.
+        between: As for ``layers_of``.
+    """
+    rows = analysis.timeline.rows
+    before, end = between or (-1, analysis.timeline.devices[device].events - 1)
+    alive = (rows.device == device) & (rows.alloc_event <= end) & ((rows.free_event < 0) | (rows.free_event > before))
+    candidates = np.flatnonzero(alive)
+    first, last = spans(analysis.timeline, candidates, layers.event)
+    area = rows.bytes[candidates] * (last - first)
+    filled = np.flatnonzero(area > 0)
+    if 0 < largest < len(filled):
+        # sorts only those that can be among the largest
+        filled = filled[area[filled] >= np.partition(area[filled], -largest)[-largest]]
+    index = filled[np.argsort(-area[filled], kind="stable")[:largest]]
+    chosen = candidates[index]
+    layer = layers.layer[analysis.labels.code[chosen]]
+    order = np.lexsort((chosen, rows.alloc_event[chosen], layer))
+    return Bands(chosen[order], layer[order], first[index][order], last[index][order], len(candidates))
+
+
+class Brush(NamedTuple):
+    """Rows of a range of events."""
+
+    allocated: I64
+    freed: I64
+    alive: I64
+    """Allocated in it and alive at its end."""
+    throughout: I64
+    """Alive at its beginning and at its end."""
+
+
+def brush(timeline: AllocationTimeline, device: int, begin: int, end: int) -> Brush:
+    """Rows by what happened after one event (-1: the beginning of the recording), up to and including another."""
+    rows = timeline.rows
+    on_device = rows.device == device
+    allocated = on_device & (rows.alloc_event > begin) & (rows.alloc_event <= end)
+    freed = on_device & (rows.free_event > begin) & (rows.free_event <= end)
+    alive = (rows.free_event < 0) | (rows.free_event > end)
+    before = on_device & (rows.alloc_event <= begin)
+    return Brush(*(np.flatnonzero(mask) for mask in (allocated, freed, allocated & alive, before & alive)))

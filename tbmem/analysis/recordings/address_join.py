@@ -103,10 +103,9 @@ def _moments_among(rows: AllocationRows, device: I64, address: Any, ns: I64) -> 
 
 
 def _match_rows(rows: AllocationRows, notes: _Notes) -> tuple[I64, Bools]:
-    """Find the row at each note's address that was alive when the note was taken.
+    """The row at each note's address that was alive when the note was taken, -1 for none.
 
-    Returns:
-        The row of each note, -1 for none, and whether the address was allocated earlier in this recording.
+    The second array tells whether the address was allocated earlier in this recording.
     """
     if not len(rows):
         return np.full(len(notes.ns), -1), np.zeros(len(notes.ns), np.bool_)

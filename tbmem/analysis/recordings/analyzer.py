@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tbmem.analysis.recordings.breakdown import PeakState, basis_name, max_by_code, peak_state, shares, sums
-from tbmem.analysis.recordings.categorize import categorize
-from tbmem.analysis.recordings.category_rules import UNKNOWN, CategoryTable
+from tbmem.analysis.recordings.breakdown import PeakState, max_by_code, peak_state, shares, sums
+from tbmem.analysis.recordings.category_rules import UNKNOWN, CategoryTable, categorize
 from tbmem.analysis.recordings.fragmentation import efficiency, fragmentation_of
 from tbmem.analysis.recordings.lifetimes import MIN_GENERATIONS, lifetimes_of, suspects_of
 from tbmem.analysis.recordings.module_tree import merged_modules, module_codes, module_tree
@@ -18,13 +17,12 @@ from tbmem.analysis.recordings.recommendations import DeviceFacts, recommendatio
 from tbmem.analysis.recordings.result import Allocation, Analysis, DeviceAnalysis, Labels, PeakMoment
 from tbmem.analysis.source_lines import SourceLines
 from tbmem.model.address_book import AddressBook
-from tbmem.model.category import Category, Phase
+from tbmem.model.category import Basis, Category, Phase
 from tbmem.model.columns import I64
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.units import format_bytes
 
-_TOP = 50
-_STACKS = 50
+_TOP, _STACKS = 50, 50
 _LINES = 1000
 """Lines and operators; comparisons need all of them."""
 _NO_STACK, _NO_OPERATOR = "(no stack)", "(no operator)"
@@ -44,7 +42,7 @@ def analyze(
         timeline: The recording.
         book: Address book of the same window; with it, categories are known rather than inferred.
         table: Rules that categories are inferred by without a book; the default rules if ``None``.
-        name: Short name.
+        name: Short name of the recording.
         path: Its file.
     """
     recorded = timeline
@@ -64,7 +62,6 @@ def analyze(
 
 
 def _notes(recorded: AllocationTimeline, timeline: AllocationTimeline, labels: Labels) -> list[str]:
-    """Notes of the analysis, beside those of the reader."""
     notes = []
     bases = {device.name: device.base_bytes for device in recorded.devices}
     for device in timeline.devices:
@@ -90,8 +87,6 @@ def _notes(recorded: AllocationTimeline, timeline: AllocationTimeline, labels: L
 
 
 class _Device(NamedTuple):
-    """Analysis of one device."""
-
     state: PeakState
     labels: Labels
     lines: SourceLines
@@ -147,17 +142,12 @@ class _Device(NamedTuple):
         peak, timeline = self.state.peak, self.state.timeline
         rows = timeline.rows
         at_peak = np.flatnonzero((rows.device == self.state.device) & (rows.alloc_event == peak.event))
-        if peak.event < 0 or not len(at_peak):
-            return PeakMoment(bytes=peak.bytes, event=peak.event, ns=peak.ns, step=-1, phase=Phase.OTHER.name)
-        row = int(at_peak[0])
-        return PeakMoment(
-            bytes=peak.bytes,
-            event=peak.event,
-            ns=peak.ns,
-            step=int(rows.step[row]),
-            phase=Phase(int(rows.phase[row])).name,
-            line=self.lines.line(int(rows.stack[row])) or _text(timeline.operators, int(rows.operator[row])),
-        )
+        step, phase, line = -1, Phase.OTHER, ""
+        if peak.event >= 0 and len(at_peak):
+            row = int(at_peak[0])
+            step, phase = int(rows.step[row]), Phase(int(rows.phase[row]))
+            line = self.lines.line(int(rows.stack[row])) or _text(timeline.operators, int(rows.operator[row]))
+        return PeakMoment(bytes=peak.bytes, event=peak.event, ns=peak.ns, step=step, phase=phase.name, line=line)
 
     def _top(self) -> tuple[Allocation, ...]:
         size = self.state.timeline.rows.bytes
@@ -171,7 +161,7 @@ class _Device(NamedTuple):
             **{name: int(getattr(rows, name)[row]) for name in numbers},
             row=row,
             category=self.labels.names[self.labels.code[row]],
-            basis=basis_name(int(rows.basis[row])),
+            basis=Basis(int(rows.basis[row])).name.lower(),
             name=_text(timeline.names, int(rows.name[row])),
             module=_text(self.modules[1], int(self.modules[0][row])),
             operator=_text(timeline.operators, int(rows.operator[row])),

@@ -39,11 +39,6 @@ def peak_state(timeline: AllocationTimeline, device: int) -> PeakState:
     return PeakState(timeline, device, peak, alive, at_end, timeline.devices[device].unlisted_bytes)
 
 
-def basis_name(value: int) -> str:
-    """Name of a ``Basis`` in lower case."""
-    return Basis(value).name.lower()
-
-
 def percent(part: float, total: float) -> float:
     """Share in percent; 0 of 0."""
     return round(100 * part / total, 3) if total else 0.0
@@ -144,7 +139,7 @@ def _bases(state: PeakState, code: NDArray[Any]) -> dict[int, str]:
     bases: dict[int, str] = {}
     for pair in np.flatnonzero(pairs).tolist():
         number, value = pair // len(Basis) - 1, pair % len(Basis)
-        bases[number] = "mixed" if number in bases else basis_name(value)
+        bases[number] = "mixed" if number in bases else Basis(value).name.lower()
     return bases
 
 

@@ -88,11 +88,9 @@ def cached_of_blocks(timeline: AllocationTimeline) -> I64:
 
 
 def efficiency(peak: Peak, reserved: Peak | None) -> tuple[int | None, float | None, str]:
-    """The peak relative to the reserved peak; memory that a step's end leaves free serves the next peak.
+    """Reserved bytes that were never in use, the peak in percent of the reserved peak, and its grade.
 
-    Returns:
-        Reserved bytes that were never in use, the peak in percent of the reserved peak, and its grade. They are not
-        known if the peak is the recording's beginning, or if the recording misses some of the reserved memory.
+    They are not known if the peak is the recording's beginning, or if the recording misses some of the reserved memory.
     """
     if reserved is None or peak.event < 0 or not 0 < peak.bytes <= reserved.bytes:
         return None, None, "unknown"
@@ -102,13 +100,11 @@ def efficiency(peak: Peak, reserved: Peak | None) -> tuple[int | None, float | N
 
 
 class Histogram(NamedTuple):
-    """Blocks by size, in powers of two."""
+    """Blocks by size, in powers of two: smallest size, number and sum of each bin."""
 
     least: I64
-    """Smallest size of each bin."""
     blocks: I64
     bytes: I64
-    """Sum of each bin."""
 
 
 class BlockSizes(NamedTuple):

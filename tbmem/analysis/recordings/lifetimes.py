@@ -64,10 +64,8 @@ def _free_steps(timeline: AllocationTimeline) -> I32:
         allocated = np.flatnonzero((rows.device == device) & (rows.alloc_event >= 0))
         allocated = allocated[np.argsort(rows.alloc_event[allocated])]
         freed = np.flatnonzero((rows.device == device) & (rows.free_event >= 0))
-        if not len(allocated) or not len(freed):
-            continue
         last = np.searchsorted(rows.alloc_event[allocated], rows.free_event[freed], side="right") - 1
-        steps[freed] = np.where(last >= 0, rows.step[allocated[np.maximum(last, 0)]], -1)
+        steps[freed] = np.append(rows.step[allocated], -1)[last]
     return steps
 
 

@@ -20,13 +20,11 @@ _OF_PARAMETER = (Category.PARAMETER, Category.BUFFER, Category.GRADIENT)
 
 
 def module_codes(timeline: AllocationTimeline) -> tuple[I64, tuple[str, ...]]:
-    """Module of each row: that of its name in the model, else the one whose forward allocated it.
+    """Number of each row's module, -1 for none, and the modules' paths.
 
+    It is that of the row's name in the model, else the one whose forward allocated it.
     Traces name classes, numbered in call order, and no paths in the model. With an address book nearly all long-lived
     memory has a name, and a saved tensor belongs to the module that saved it.
-
-    Returns:
-        Number per row, -1 for none, and the modules' paths.
     """
     rows = timeline.rows
     numbers = {path: number for number, path in enumerate(timeline.modules)}

@@ -25,7 +25,6 @@ class OperatorTable(NamedTuple):
     """Bytes allocated less bytes freed."""
     allocations: I64 | None
     allocated: I64 | None
-    """Bytes."""
     self_increase: I64
     self_allocations: I64
     self_allocated: I64

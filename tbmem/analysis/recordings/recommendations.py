@@ -88,14 +88,12 @@ def _on_cache(facts: DeviceFacts) -> Iterator[Recommendation]:
         setting = f"{CONF}=garbage_collection_threshold:0.8, or torch.cuda.empty_cache() once a phase is over"
         yield Recommendation(message=text, setting=setting, trigger="never_used_bytes", value=never_used, limit=limit)
     if largest is not None and min(spare, cached, largest) > _LARGE_BLOCK:
-        yield Recommendation(
-            message=f"One free block has {format_bytes(largest)}, and {format_bytes(never_used)} of what is reserved"
-            " were not in use even at the peak: what the block held may have gone for good.",
-            setting="torch.cuda.empty_cache() once, if it does not come back",
-            trigger="largest_free_block_bytes",
-            value=largest,
-            limit=_LARGE_BLOCK,
+        text = (
+            f"One free block has {format_bytes(largest)}, and {format_bytes(never_used)} of what is reserved were not"
+            " in use even at the peak: what the block held may have gone for good."
         )
+        setting, trigger = "torch.cuda.empty_cache() once, if it does not come back", "largest_free_block_bytes"
+        yield Recommendation(message=text, setting=setting, trigger=trigger, value=largest, limit=_LARGE_BLOCK)
 
 
 def _on_fragments(facts: DeviceFacts) -> Iterator[Recommendation]:
@@ -136,17 +134,13 @@ def _on_rounding(facts: DeviceFacts) -> Iterator[Recommendation]:
 
 
 def _on_capacity(facts: DeviceFacts) -> Iterator[Recommendation]:
-    device = facts.device
-    most = device.peak_reserved_bytes if device.peak_reserved_bytes is not None else device.peak.bytes
-    if device.total_bytes and 100 * most > _CAPACITY_PERCENT * device.total_bytes:
-        yield Recommendation(
-            message=f"{format_bytes(most)} are needed at most, {format_share(most, device.total_bytes)} of the device:"
-            " the next longer batch may not fit.",
-            setting="a smaller batch with gradient accumulation",
-            trigger="peak_bytes",
-            value=most,
-            limit=device.total_bytes * _CAPACITY_PERCENT / 100,
-        )
+    reserved, total = facts.device.peak_reserved_bytes, facts.device.total_bytes
+    most = reserved if reserved is not None else facts.device.peak.bytes
+    if total and 100 * most > _CAPACITY_PERCENT * total:
+        share = f"{format_share(most, total)} of the device"
+        text = f"{format_bytes(most)} are needed at most, {share}: the next longer batch may not fit."
+        setting, limit = "a smaller batch with gradient accumulation", total * _CAPACITY_PERCENT / 100
+        yield Recommendation(message=text, setting=setting, trigger="peak_bytes", value=most, limit=limit)
 
 
 def _on_categories(facts: DeviceFacts) -> Iterator[Recommendation]:

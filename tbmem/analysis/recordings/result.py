@@ -1,8 +1,7 @@
 """Records that the analysis of a recording consists of.
 
-``analyzer.analyze`` makes an ``Analysis``; screens and files show it. All sizes are bytes. Every breakdown
-(``by_category``, ``by_phase``, ...) is of what was alive **at the peak**, its parts add up to ``peak.bytes``, and the
-largest part comes first.
+All sizes are bytes. Every breakdown (``by_category``, ``by_phase``, ...) is of what was alive **at the peak**, its
+parts add up to ``peak.bytes``, and the largest part comes first.
 """
 
 from __future__ import annotations
@@ -78,13 +77,11 @@ class Allocation:
     """One allocation among the largest at the peak; what is not known is -1 or empty."""
 
     row: int
-    """In ``timeline.rows``."""
     bytes: int
     rounded_bytes: int
     category: str
     basis: str
     name: str
-    """Name in the model."""
     module: str
     operator: str
     phase: str
@@ -183,7 +180,6 @@ class DeviceAnalysis:
     """What a recording says of one device."""
 
     number: int
-    """In ``timeline.devices``."""
     name: str
     key: str
     """Its key in the JSON: torch's index, ``'0'``; the name for a device without one, ``'cpu'``."""
@@ -253,7 +249,6 @@ class Analysis:
     """What a recording says."""
 
     name: str
-    """Short, from the path: ``'iter1_rank0'``."""
     path: str
     source: str
     timeline: AllocationTimeline

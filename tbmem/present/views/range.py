@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tbmem.analysis.plots.allocation_bands import brush
+from tbmem.analysis.plots.stacked_series import brush
 from tbmem.analysis.recordings.breakdown import sums
 from tbmem.model.columns import I64
 from tbmem.present.palette import category_colour

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tbmem.analysis.plots.allocation_bands import Bands, bands_of
-from tbmem.analysis.plots.stacked_series import Layers, layers_of
+from tbmem.analysis.plots.stacked_series import Bands, Layers, bands_of, layers_of
 from tbmem.analysis.recordings.result import DeviceAnalysis
 from tbmem.model.category import Phase, word_of
 from tbmem.model.columns import I64

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from tbmem.analysis.allocator.blocks import Block
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator, SimulatedOutOfMemory
-from tbmem.analysis.allocator.events import EventKind, MemoryEvents, Row
-from tbmem.analysis.allocator.replay import segments_now
+from tbmem.analysis.allocator.replay import EventKind, MemoryEvents, Row, segments_now
 from tbmem.analysis.allocator.segments import SegmentChange, SimpleDevice
 from tbmem.analysis.allocator.settings import AllocatorSettings
 from tbmem.model.timeline_tables import ReservationKind

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tbmem.analysis.allocator.events import EventKind, MemoryEvents, Row
-from tbmem.analysis.allocator.replay import replay
+from tbmem.analysis.allocator.caching_allocator import CachingAllocator
+from tbmem.analysis.allocator.replay import EventKind, MemoryEvents, Row, replay
 from tbmem.analysis.allocator.segments import SimpleDevice
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
 from tbmem.model.timeline_tables import ReservationKind
@@ -34,7 +34,7 @@ def test_curves_have_a_point_for_each_event() -> None:
         ]
     )
 
-    outcome = replay(events)
+    outcome = replay(events, CachingAllocator())
 
     assert outcome.allocated == [512, 512, 0, 0, 0, 0]
     assert [change.change for change in outcome.allocator.changes] == [ReservationKind.ALLOC, ReservationKind.FREE]
@@ -47,15 +47,15 @@ def test_curves_have_a_point_for_each_event() -> None:
 def test_expandable_segments_would_reserve_less_for_growing_batches() -> None:
     events = growing_batches(12)
 
-    usual = replay(events)
-    expandable = replay(events, parse_settings("expandable_segments:True"))
+    usual = replay(events, CachingAllocator())
+    expandable = replay(events, CachingAllocator(parse_settings("expandable_segments:True")))
 
     assert expandable.allocator.peak_allocated <= usual.allocator.peak_allocated
     assert expandable.allocator.peak_reserved < usual.allocator.peak_reserved * 0.6
 
 
 def test_a_replay_on_a_small_device_ends_with_a_reason() -> None:
-    outcome = replay(growing_batches(3), device=SimpleDevice(200 * MIB))
+    outcome = replay(growing_batches(3), CachingAllocator(device=SimpleDevice(200 * MIB)))
 
     assert "the device has" in outcome.failure
     assert len(outcome.allocated) == 6
@@ -64,7 +64,7 @@ def test_a_replay_on_a_small_device_ends_with_a_reason() -> None:
 def test_where_the_recording_gave_memory_back_the_replay_does() -> None:
     recorder = busy_recorder(AllocatorSettings(), SimpleDevice(100 * GIB), seed=4)
 
-    outcome = replay(recorder.events())
+    outcome = replay(recorder.events(), CachingAllocator())
 
     assert outcome.allocator.peak_reserved == recorder.allocator.peak_reserved
     assert outcome.allocator.reserved == recorder.allocator.reserved
