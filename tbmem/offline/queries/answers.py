@@ -262,7 +262,7 @@ class Answers:
             "peak": [main.peak.bytes for main in mains],
             "categories": names,
             "colours": [category_colour(name) for name in names],
-            "bytes": [[size.get(name, 0) for size in sizes] for name in names],
+            "bytes": [[size.get(name, 0) for size in sizes] for name in names],  # by category, then by rank
         }
 
     def _compare(self, params: QueryParams) -> Any:

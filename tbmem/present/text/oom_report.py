@@ -17,9 +17,8 @@ def shortage_lines(report: OomReport) -> list[str]:
 def shortage_sentence(report: OomReport) -> str:
     """``'step 7 ran out of memory: 2.00 GiB were requested at train.py:31, 1.20 GiB were free'`` and why."""
     shortage = report.shortage
-    request = "a request of unknown size failed" if shortage.requested is None else ""
-    if shortage.requested is not None:
-        request = f"{format_bytes(shortage.requested)} were requested"
+    size = shortage.requested
+    request = "a request of unknown size failed" if size is None else f"{format_bytes(size)} were requested"
     where = f" at {shortage.line}" if shortage.line else ""
     free = f", {format_bytes(shortage.free)} were free" if shortage.free is not None else ""
     why = f"{SEPARATOR}{_cause(report.reasons[0])}: {report.reasons[0].text}" if report.reasons else ""

@@ -150,6 +150,9 @@ def side_of(recording: RecordingView) -> Side:
 def sides_view(sides: Sequence[Side], odd: OddOne | None = None, links: Sequence[str] = ()) -> dict[str, Any]:
     """Recordings side by side; without ``links`` to the page of each, their views are in the current page."""
     names = _categories(sides)
+    # over time (x is milliseconds) if all recordings have times
+    axis = "time" if all(side.ms is not None for side in sides) else "event"
+    x = [list(side.ms or ()) if axis == "time" else list(map(float, side.event)) for side in sides]
     fields = ("run", "file", "name", "device", "peak", "reserved", "efficiency_percent", "suspects")
     return columns_of(sides, *fields) | {
         "link": list(links) or [""] * len(sides),
@@ -161,7 +164,7 @@ def sides_view(sides: Sequence[Side], odd: OddOne | None = None, links: Sequence
         # at the peak, by category, then by recording
         "bytes": [[side.categories.get(name, 0) for side in sides] for name in names],
         "others": [sum(size for name, size in side.categories.items() if name not in names) for side in sides],
-        "curves": _curves(sides),
+        "curves": {"axis": axis, "x": x, "bytes": [list(side.bytes) for side in sides]},
     }
 
 
@@ -172,14 +175,3 @@ def _categories(sides: Sequence[Side]) -> list[str]:
         for name, size in side.categories.items():
             most[name] = max(most.get(name, 0), size)
     return sorted((name for name in most if most[name]), key=lambda name: -most[name])[:_CATEGORIES]
-
-
-def _curves(sides: Sequence[Side]) -> dict[str, Any]:
-    """Curves over time (x is milliseconds) if all recordings have times, otherwise over events."""
-    times = [side.ms for side in sides if side.ms is not None]
-    by_time = len(times) == len(sides)
-    return {
-        "axis": "time" if by_time else "event",
-        "x": [list(ms) for ms in times] if by_time else [[float(event) for event in side.event] for side in sides],
-        "bytes": [list(side.bytes) for side in sides],
-    }

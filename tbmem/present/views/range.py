@@ -12,7 +12,7 @@ from tbmem.model.columns import I64
 from tbmem.present.palette import category_colour
 from tbmem.present.views.empty_states import NOTHING_RECORDED
 from tbmem.present.views.recording_view import EventRange, RecordingView, select_range
-from tbmem.present.views.tensors import RowLabels, tensor_columns
+from tbmem.present.views.tensors import RowLabels
 
 LIMIT = 50
 MOST = 500
@@ -69,5 +69,5 @@ def _sum(
         "categories": names,
         "colours": [category_colour(name) for name in names],
         "by_category": by_code[filled].tolist(),
-        "largest": tensor_columns(recording, largest, shown_range, row_labels),
+        "largest": row_labels.columns(largest, shown_range),
     }

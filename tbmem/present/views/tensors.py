@@ -46,7 +46,7 @@ def tensors_view(
     size = recording.analysis.timeline.rows.bytes
     return {
         "head": recording.head(selected),
-        "columns": tensor_columns(recording, ordered[offset : offset + min(limit, MOST)], shown_range, row_labels),
+        "columns": row_labels.columns(ordered[offset : offset + min(limit, MOST)], shown_range),
         "offset": offset,
         "found": len(matches),  # by ``search`` and ``category``
         "found_bytes": int(size[matches].sum()),
@@ -73,11 +73,21 @@ class RowLabels:
             "basis": (tuple(basis.name.lower() for basis in Basis), rows.basis),
         }
 
-    def columns(self, row: I64) -> dict[str, list[Any]]:
-        """Rows as a table; a step of -1 is not known."""
-        numbers: dict[str, NDArray[Any]] = {"row": row, "bytes": self._rows.bytes[row], "step": self._rows.step[row]}
+    def columns(self, row: I64, shown_range: EventRange | None = None) -> dict[str, list[Any]]:
+        """Rows as a table; a step of -1 is not known.
+
+        With a range also x where each begins and ends; ``None``: before the recording, alive at the end.
+        """
+        rows = self._rows
+        numbers: dict[str, NDArray[Any]] = {"row": row, "bytes": rows.bytes[row], "step": rows.step[row]}
         columns = {name: values.tolist() for name, values in numbers.items()}
-        return {**columns, **{name: self.of(name, row) for name in self._tables}}
+        columns |= {name: self.of(name, row) for name in self._tables}
+        if shown_range is not None:
+            for name, event in (("x0", rows.alloc_event[row]), ("x1", rows.free_event[row])):
+                x = shown_range.clock.x(event, shown_range.axis).tolist()
+                pairs = zip(event.tolist(), x, strict=True)
+                columns[name] = [None if number < 0 else round(at, 6) for number, at in pairs]
+        return columns
 
     def of(self, column: str, row: I64) -> list[str]:
         """Texts of rows."""
@@ -132,15 +142,3 @@ class RowLabels:
                 values = np.where(values < 0, np.iinfo(np.int64).max, values)
         indices: I64 = np.argsort(-values if order == "desc" else values, kind="stable")
         return indices
-
-
-def tensor_columns(
-    recording: RecordingView, row: I64, shown_range: EventRange, row_labels: RowLabels
-) -> dict[str, list[Any]]:
-    """Rows as a table, with x where each begins and ends; ``None``: before the recording, alive at the end."""
-    rows = recording.analysis.timeline.rows
-    columns = row_labels.columns(row)
-    for name, event in (("x0", rows.alloc_event[row]), ("x1", rows.free_event[row])):
-        x = shown_range.clock.x(event, shown_range.axis).tolist()
-        columns[name] = [None if number < 0 else round(at, 6) for number, at in zip(event.tolist(), x, strict=True)]
-    return columns

@@ -45,23 +45,13 @@ def timeline_view(
     shown_range = select_range(recording, selected.number, axis, begin, end)
     curve = recording.curve(selected.number)
     between = None if shown_range.is_full else (shown_range.before, shown_range.last)
-    columns = max(points // 2, 2)
-    layers = layers_of(
-        recording.analysis,
-        selected.number,
-        intervals=columns,
-        between=between,
-        curve=curve,
-        stacking=recording.stacking(selected.number),
-        cut=lambda event: shown_range.columns(event, columns),
-    )
+    layers = _layers(recording, selected.number, shown_range, between, points)
     bands = bands_of(recording.analysis, selected.number, layers, min(largest, MOST_BANDS), between)
-    event = layers.event
     inside = (curve.event > shown_range.before) & (curve.event <= shown_range.last)
     return {
         "head": recording.head(selected),
         "axis": shown_range.axis_info(),
-        "x": shown_range.x(event),
+        "x": shown_range.x(layers.event),
         "names": list(layers.names),  # the lowest layer first
         "words": [word_of(name) for name in layers.names],
         "colours": [category_colour(name) for name in layers.names],
@@ -77,6 +67,21 @@ def timeline_view(
         "allocations": _allocations(recording, shown_range, layers, bands),
         "empty": None if selected.events else NOTHING_RECORDED,
     }
+
+
+def _layers(
+    recording: RecordingView, device: int, shown_range: EventRange, between: tuple[int, int] | None, points: int
+) -> Layers:
+    columns = max(points // 2, 2)
+    return layers_of(
+        recording.analysis,
+        device,
+        intervals=columns,
+        between=between,
+        curve=recording.curve(device),
+        stacking=recording.stacking(device),
+        cut=lambda event: shown_range.columns(event, columns),
+    )
 
 
 def peak_of(recording: RecordingView, device: DeviceAnalysis, axis: str) -> dict[str, Any]:
