@@ -143,10 +143,8 @@ def newest_items(mapping: dict[Any, Any], count: int) -> list[tuple[Any, Any]]:
 
 
 def cache_entries(cache: Any) -> list[tuple[Any, Any]]:
-    """Keys and results of an ``lru_cache``, least recently used first.
-
-    A cache with a bound shows the collector key, result and a type for each entry; one without a plain dict.
-    """
+    """Keys and results of an ``lru_cache``, least recently used first."""
+    # with a bound it shows the collector key, result and a type for each entry; without one a plain dict
     referents = gc.get_referents(cache)[1:]
     pairs = []
     for key, result, kind in zip(referents[::3], referents[1::3], referents[2::3], strict=False):

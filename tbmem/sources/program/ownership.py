@@ -151,11 +151,8 @@ def locals_of(frame: FrameType, tidy: bool = True) -> dict[str, Any]:
     """A frame's variables by name, closure variables included.
 
     Up to Python 3.12 reading them leaves a dict in the frame that keeps every value alive. It is emptied again,
-    unless the user holds it (``locals()``). What else holds it (a list of all objects) must be gone before.
-
-    Args:
-        frame: A frame that is not running at this moment.
-        tidy: Whether the dict may be emptied: no trace or profile function, which may write it back, is at work.
+    unless the user holds it (``locals()``) or a trace or profile function may write it back (``tidy`` is false). The
+    frame must not be running, and what else holds the dict (a list of all objects) must be gone before.
     """
     variables = frame.f_locals
     copy = dict(variables)

@@ -43,10 +43,7 @@ class Candidate:
 
 
 class SearchContext:
-    """What was found so far, and the tools for finding more; lives for the length of one call.
-
-    The initial tensors are those of the first observation, by address of object and data.
-    """
+    """What was found so far, and the tools for finding more; lives for the length of one call."""
 
     def __init__(self, sources: SourceCode, initial: set[tuple[int, int]], frame: FrameType | None) -> None:
         self.sources = sources
@@ -57,7 +54,7 @@ class SearchContext:
         self.notes: list[str] = []
         self.baseline: BaselineObjects | None = None
         self._candidates: list[Candidate] = []
-        self._initial = initial
+        self._initial = initial  # tensors of the first observation, by address of object and data
         self._deadline = time.thread_time() + _SECONDS[1]
 
     def retained_size(self, with_initial: bool = True) -> RetainedSize:
@@ -93,21 +90,6 @@ class SearchContext:
         of_new = [size for size, is_initial in sizes if not is_initial]
         chosen = of_new if 2 * len(of_new) > len(sizes) else [size for size, _ in sizes]
         return sum(chosen) // max(len(chosen), 1) + entry_bytes(container), retained.contents()
-
-    def holder(
-        self, reference: Reference, name: Name, series: Series, *, bytes_per_element: int, contents: Contents
-    ) -> Holder:
-        """A holder for the value of a reference; its last size is the number of its elements."""
-        return Holder(
-            kind=naming.kind_of(reference),
-            name=name.text,
-            type=naming.type_name(reference),
-            length=series.points[-1][1],
-            per_step=series.per_step,
-            contents=contents,
-            bytes_per_element=bytes_per_element,
-            grows_since=series.since,
-        )
 
     def name(self, reference: Reference) -> Name:
         """What a reference is called."""

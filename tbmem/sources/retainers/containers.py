@@ -26,8 +26,7 @@ from tbmem.sources.retainers.variables import VariableHistories, inner_length
 
 _NAMELESS = 12  # containers without a name whose referrers are searched
 _EXPLAINED = 0.8
-_MANY_ALIKE = 8
-"""Containers inside another one, each with its even share of the growth, from which the other is the holder."""
+_MANY_ALIKE = 8  # containers inside another one with even shares of the growth: the other is the holder then
 _SMALL = 256  # bytes per step below which what a library holds is of no interest
 _OURS = "tbmem"  # module of the scope of what belongs to tbmem
 _LEVELS = 5
@@ -71,7 +70,7 @@ def add_container(context: SearchContext, reference: Reference, series: Series) 
     bound = _bound(reference)
     read = written_bound(reference, name.handle, context.sources) if bound is None and name.is_users else None
     contents = Contents.HOOKS if kind is HolderKind.HOOKS else contents
-    holder = context.holder(reference, name, series, bytes_per_element=size, contents=contents)
+    holder = series.holder(kind, name.text, naming.type_name(reference), size, contents)
     holder = replace(holder, length=length(value), bound=bound if bound is not None else read)
     if kind is HolderKind.LRU_CACHE:
         holder = replace(holder, hits=plain.LruCache.cache_info(value).hits)  # type: ignore[attr-defined]
@@ -167,9 +166,10 @@ def add_filling(context: SearchContext, reference: Reference, series: Series) ->
                 sizes.extend(retained.measure_all(parts) + entry_bytes(inner) for parts in elements_of(inner, 1))
     except RuntimeError:
         context.notes.append(CHANGED)
-    size = mean_of_new(sizes)
-    holder = context.holder(reference, name, series, bytes_per_element=size, contents=retained.contents())
-    holder = replace(holder, name=f"{holder.name}, in its elements", length=inner_length(reference.value))
+    kind, text = naming.kind_of(reference), f"{name.text}, in its elements"
+    size, contents = mean_of_new(sizes), retained.contents()
+    holder = series.holder(kind, text, naming.type_name(reference), size, contents)
+    holder = replace(holder, length=inner_length(reference.value))
     if not name.is_users and holder.bytes_per_step < _SMALL:
         return
     context.explained |= retained.types

@@ -24,8 +24,7 @@ from tbmem.sources.retainers.retained_size import BaselineObjects
 
 _TRIED = 3  # objects of a class of which one must be garbage
 _LARGEST_GROUP = 4000
-Noted = list[tuple[Candidate, tuple[int, ...], str]]
-"""Classes, addresses of a few objects, and what the first object that can be named is called."""
+Noted = list[tuple[Candidate, tuple[int, ...], str]]  # class, addresses of a few objects, name of the first
 _NOT_FOLLOWED = (ModuleType, CodeType, BuiltinFunctionType, FrameType)
 
 
@@ -47,8 +46,8 @@ def add_contexts(context: SearchContext, counts: ObjectCounts, objects: ObjectTa
         holder = _holder(context, HolderKind.CONTEXT, text, kind.__name__, nodes, series)
         files = context.sources.files_of(function)
         lines = context.sources.attribute_lines(files, names)
-        inner = [line for line in lines if function_name in line.function.rpartition(".")[0]] or lines
-        candidate = Candidate(class_key(kind), replace(holder, contents=Contents.GRAPHS), read=partial(tuple, inner))
+        lines = [line for line in lines if function_name in line.function.rpartition(".")[0]] or lines
+        candidate = Candidate(class_key(kind), replace(holder, contents=Contents.GRAPHS), read=partial(tuple, lines))
         context.add(candidate)
 
 
@@ -101,11 +100,9 @@ def add_classes(context: SearchContext, classes: Noted, collects: bool) -> None:
         context.add(candidate)
 
 
-def _class_lines(
-    sources: SourceCode, files: tuple[str, ...], class_name: str, names: Iterable[str] = ()
-) -> list[CodeLine]:
+def _class_lines(sources: SourceCode, files: tuple[str, ...], kind: str, names: Iterable[str] = ()) -> list[CodeLine]:
     """The lines that create objects of a class, and those that close a cycle."""
-    creating = sources.calls(files, lambda call: called(call) == class_name)
+    creating = sources.calls(files, lambda call: called(call) == kind)
     return [*creating, *sources.attribute_lines(files, names)]
 
 
@@ -121,24 +118,15 @@ def _holder(
         sizes.append(retained.measure(one))
         if retained.is_late:
             break
-    return Holder(
-        kind=kind,
-        name=name,
-        type=class_name,
-        length=series.points[-1][1],
-        per_step=series.per_step,
-        contents=retained.contents(),
-        bytes_per_element=mean_of_new(sizes),
-        grows_since=series.since,
-    )
+    return series.holder(kind, name, class_name, mean_of_new(sizes), retained.contents())
 
 
 def cycle_attributes(address: int) -> set[str] | None:
     """The attributes that keep an object alive by leading back to it; ``None`` where something else holds it.
 
     All that the object leads to is gathered, and the references inside are compared with the number that each object
-    has: one with more of them is held from outside, and so is all that it leads to.
-    It is given by its address: every reference of the caller's would count as a holder.
+    has: one with more of them is held from outside, and so is all that it leads to. The object is given by its
+    address: every reference of the caller's would count as a holder.
     """
     group = [one for one in gc.get_objects() if id(one) == address]
     if not group or not _gather(group):
@@ -177,8 +165,7 @@ def _reference_counts(group: list[Any]) -> list[int]:
     return [sys.getrefcount(member) for member in group]
 
 
-_OUR_REFERENCES = _reference_counts([object()])[0]
-"""References that counting itself makes: the list, the variable, the argument."""
+_OUR_REFERENCES = _reference_counts([object()])[0]  # the list's, the variable's, the argument's
 
 
 def _leads_to(group: list[Any], held: list[int], address: int) -> bool:

@@ -87,7 +87,6 @@ def _cuts(statement: ast.AST, handle: Handle) -> bool:
 
 
 def _check(adding: ast.stmt, handle: Handle, source: SourceFile) -> tuple[ast.expr, ast.expr] | None:
-    """The comparison in the function of a statement that bounds what the statement adds."""
     function = source.function_at(adding.lineno)
     nodes = [] if function is None else [one for one in ast.walk(function.node) if isinstance(one, (ast.If, ast.While))]
     for node in nodes:

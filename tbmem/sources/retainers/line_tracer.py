@@ -7,13 +7,14 @@ library does counts for the user's line that called it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import inspect
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Hashable
-from types import CodeType, CoroutineType, FrameType, GeneratorType
+from types import CodeType, CoroutineType, FrameType, GeneratorType, ModuleType
 from typing import Any
 
 from tbmem.sources.program import ownership
@@ -48,7 +49,8 @@ class LineTracer:
         if self._backend is None:
             return False
         self._at(next(ownership.user_frames(frame), None))
-        _skip_in_compiler()
+        if "torch._dynamo.trace_rules" in sys.modules:
+            _skip_in_compiler(sys.modules["torch._dynamo.trace_rules"])
         self._backend.start(self, frame)
         return True
 
@@ -96,16 +98,11 @@ class LineTracer:
                 self._counts[key, line] += grown
 
 
-def _skip_in_compiler() -> None:
+@functools.cache
+def _skip_in_compiler(rules: ModuleType) -> None:
     """Have torch's compiler skip callbacks in a compiled function: compiling each would take milliseconds."""
-    rules = sys.modules.get("torch._dynamo.trace_rules")
-    if rules is not None and rules not in _CONFIGURED:
-        with contextlib.suppress(Exception):
-            rules.__dict__["add"](__package__)
-        _CONFIGURED.append(rules)
-
-
-_CONFIGURED: list[object] = []
+    with contextlib.suppress(Exception):
+        rules.__dict__["add"](__package__)
 
 
 class _Tracing:

@@ -17,12 +17,10 @@ from tbmem.sources.program.ownership import is_user_class, is_user_file, plain_n
 from tbmem.sources.program.syntax import Handle, SourceCode
 from tbmem.sources.retainers.reachability import PLAIN_LABELS, Reference, ReferenceKind, RootScope
 
-_WRAPPERS = (WeakKeyDictionary, WeakValueDictionary, WeakSet, UserDict, UserList)
-"""Containers of Python whose elements are in their attribute ``data``."""
+_WRAPPERS = (WeakKeyDictionary, WeakValueDictionary, WeakSet, UserDict, UserList)  # their elements are in ``data``
 _MODULE_TABLES = ("_modules", "_parameters", "_buffers")
 _INVISIBLE = ("__self__", "__func__", "__wrapped__", "func")
-_PARTS = (ReferenceKind.ATTRIBUTE, ReferenceKind.KEY, ReferenceKind.ITEM, ReferenceKind.INSIDE)
-"""Kinds of references from an object to a part of it; the others are variables."""
+_PARTS = (ReferenceKind.ATTRIBUTE, ReferenceKind.KEY, ReferenceKind.ITEM, ReferenceKind.INSIDE)  # others are variables
 
 
 class Name(NamedTuple):
@@ -122,7 +120,6 @@ def _owner_object(reference: Reference) -> Any:
 
 
 def _is_module_table(owner: Reference | RootScope) -> bool:
-    """Whether a reference is the table of a module's children."""
     return isinstance(owner, Reference) and owner.kind is ReferenceKind.ATTRIBUTE and owner.label in _MODULE_TABLES
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch.autograd.function import BackwardCFunction
 
+from tbmem.model.evidence import Contents, Holder, HolderKind
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.ownership import is_our_class, is_user_class
 from tbmem.sources.retainers.reachability import PLAIN_TENSORS
@@ -56,6 +57,19 @@ class Series:
     def since(self) -> int:
         """Step of the first observation at which it was larger than before."""
         return next((step for step, change in self.changes() if change > 0), self.points[-1][0])
+
+    def holder(self, kind: HolderKind, name: str, type_: str, size: int, contents: Contents) -> Holder:
+        """A holder that has grown so; its last size is the number of its elements, of ``size`` bytes each."""
+        return Holder(
+            kind=kind,
+            name=name,
+            type=type_,
+            length=self.points[-1][1],
+            per_step=self.per_step,
+            contents=contents,
+            bytes_per_element=size,
+            grows_since=self.since,
+        )
 
 
 class ObjectTable:

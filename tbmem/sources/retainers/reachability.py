@@ -72,8 +72,7 @@ class Reference:
         return self._key
 
 
-PLAIN_LABELS = (str, int, float, bool, bytes)
-"""Types of keys that can be written down without holding an object of the user's."""
+PLAIN_LABELS = (str, int, float, bool, bytes)  # can be written down without holding an object of the user's
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -83,8 +82,7 @@ class RootScope:
     code: CodeType | None = None
     module: str = ""
     number: int = 0
-    is_aside: bool = False
-    """The frame of a suspended generator or of another thread, of which each step may have left one behind."""
+    is_aside: bool = False  # of a suspended generator or another thread: each step may have left one behind
 
     def key(self) -> tuple[Any, ...]:
         """Key that the same scope has at a later observation."""
@@ -279,8 +277,7 @@ def _of_function(value: FunctionType) -> Iterator[_Edge]:
         yield default, ReferenceKind.DEFAULT, name
 
 
-PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
-"""Types of tensors whose attributes can be read without running a subclass's Python."""
+PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)  # reading them runs no subclass's Python
 
 
 def _of_tensor(value: torch.Tensor, kind: type) -> Iterator[_Edge]:

@@ -146,7 +146,6 @@ class RetainerSearch:
         plain.forget()
 
     def _find(self, frame: FrameType | None) -> SearchContext:
-        """Name and measure all that has grown."""
         collects = gc.isenabled()
         with torch._C.DisableTorchFunction(), gc_paused():
             context = SearchContext(self._sources, self._initial, frame)

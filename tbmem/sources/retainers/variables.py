@@ -21,6 +21,7 @@ import torch
 from tbmem.model.evidence import CodeLine, Contents, Holder, HolderKind
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.syntax import Handle, SourceCode
+from tbmem.sources.retainers import naming
 from tbmem.sources.retainers.candidates import Candidate, SearchContext
 from tbmem.sources.retainers.object_counts import Series
 from tbmem.sources.retainers.probes import SizeProbe, ValueProbe, reader_of
@@ -47,8 +48,7 @@ class VariableHistory:
     series: Series = field(default_factory=Series)
     inner: Series = field(default_factory=Series)  # elements of the containers in the value
     values: set[int] = field(default_factory=set)
-    numbers: list[tuple[int, int]] = field(default_factory=list)
-    """Step and number of the newest node of the value's graph."""
+    numbers: list[tuple[int, int]] = field(default_factory=list)  # step and newest node while they are linked
     edges: tuple[bytes, bytes] = (b"", b"")
     kept_edge: bool = True
 
@@ -56,11 +56,6 @@ class VariableHistory:
     def is_replaced(self) -> bool:
         """Whether there was another object at each observation."""
         return len(self.values) > 1
-
-    @property
-    def is_chained(self) -> bool:
-        """Whether the graph always went back to the value of the observation before, twice at least."""
-        return len(self.numbers) > 2
 
     def add(self, step: int, size: int, value: Any) -> None:
         """One more observation."""
@@ -179,7 +174,8 @@ def add_value(context: SearchContext, reference: Reference, history: VariableHis
     size, contents = _element_size(context, value, history)
     if not name.is_users or size * history.series.per_step < 1:
         return
-    holder = context.holder(reference, name, history.series, bytes_per_element=size, contents=contents)
+    kind, type_ = naming.kind_of(reference), naming.type_name(reference)
+    holder = history.series.holder(kind, name.text, type_, size, contents)
     lines = _best_assignments if is_tensor or history.is_replaced else _filling_lines
     read = partial(lines, context.sources, name.handle, context.files)
     candidate = Candidate(reference.key(), holder, name.handle, read)
@@ -206,7 +202,7 @@ def add_graphs(context: SearchContext, histories: VariableHistories, traversal: 
     def has_graph(value: Any) -> bool:
         return plain.is_a(value, torch.Tensor) and value.grad_fn is not None
 
-    chained = histories.references(traversal, lambda history: history.is_chained, has_graph)
+    chained = histories.references(traversal, lambda history: len(history.numbers) > 2, has_graph)
     retained = RetainedSize(0.1, context.baseline)
     for reference, history in chained:
         _add_graph(context, reference, history, retained)
@@ -239,7 +235,6 @@ def _add_graph(context: SearchContext, reference: Reference, history: VariableHi
 
 
 def _filling_lines(sources: SourceCode, handle: Handle, files: tuple[str, ...]) -> list[CodeLine]:
-    """The lines that write into a buffer, or pass it on to be written into."""
     return sources.filling_lines(handle, files) or _best_assignments(sources, handle, files)
 
 

@@ -80,10 +80,7 @@ class UserLines:
         return self._files[name]
 
     def path_unless_plain(self, name: str) -> str:
-        """Path that identifies a file's owner where torch's short name does not; empty where it does.
-
-        ``transformers/trainer.py`` may be anybody's: the folder that it is installed in has been removed.
-        """
+        """Path of a file whose owner torch's short name (``transformers/trainer.py``) does not tell; else empty."""
         is_users = bool(self.file(name))
         if not name or is_users == (owner_of(name) is Owner.USER):
             return ""

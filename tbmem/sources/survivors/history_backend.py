@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tbmem.model.files import SNAPSHOT_PROTOCOL, atomic_write
 from tbmem.sources.survivors.frame_lines import Frame
-from tbmem.sources.survivors.tracker import BUDGET, AllocationSite, Survivor, SurvivorTracker, no_operation, rises
+from tbmem.sources.survivors.tracker import AllocationSite, Survivor, SurvivorTracker, no_operation, rises
 
 _MOST_ENTRIES = 50_000  # events that the ring buffer keeps: for the snapshot's reader, none of them is needed here
 _RUN_BACKWARD = "_engine_run_backward"
@@ -20,8 +20,7 @@ _RUN_BACKWARD = "_engine_run_backward"
 
 class _Block(NamedTuple):
     size: int
-    stack: tuple[tuple[str, int, str], ...]
-    """File, line, function, innermost first; empty for what is older than the recording."""
+    stack: tuple[tuple[str, int, str], ...]  # file, line, function; empty for what is older than the recording
 
 
 class HistorySurvivors(SurvivorTracker):
@@ -33,19 +32,10 @@ class HistorySurvivors(SurvivorTracker):
     Args:
         memory: ``torch.cuda.memory`` or ``torch.xpu.memory``, or a stand-in with the same functions.
         history_is_on: Whether history is recorded already, by the program or by tbmem: it is used, and left on.
-        budget: Seconds that reading may take in all.
     """
 
-    def __init__(
-        self,
-        memory: Any,
-        index: int,
-        *,
-        history_is_on: bool = False,
-        budget: float = BUDGET,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        super().__init__(budget, clock)
+    def __init__(self, memory: Any, index: int, *, history_is_on: bool = False) -> None:
+        super().__init__(time.perf_counter)
         self._memory = memory
         self._index = index
         self._history_is_on = history_is_on
@@ -59,14 +49,17 @@ class HistorySurvivors(SurvivorTracker):
     @property
     def is_full(self) -> bool:
         """Whether enough has been seen, or more would cost too much: ``finish`` is due."""
-        return not self._is_watching or self._is_spent(self._budget)
+        return not self._is_watching or self._is_spent(self.budget)
 
     def _begin(self, step: int) -> None:
         if self._history_is_on and not self._is_light:
             self._notes.append("memory history is recorded already, and is too long to be read in each step")
             return
         if not self._history_is_on:
-            self._record()
+            self._is_owner = True
+            # without the light reading a snapshot always holds the events as well: there must be none
+            how = {"enabled": "all", "context": "alloc"} if self._is_light else {"enabled": "state", "context": "state"}
+            self._memory._record_memory_history(stacks="python", max_entries=_MOST_ENTRIES, **how)
         self._is_watching = True
         self._label(step)
         self._update()
@@ -104,12 +97,6 @@ class HistorySurvivors(SurvivorTracker):
         """
         with self._counted(), atomic_write(path) as partial, open(partial, "wb") as file:
             pickle.dump(self._memory._snapshot(), file, protocol=SNAPSHOT_PROTOCOL)
-
-    def _record(self) -> None:
-        self._is_owner = True
-        # without the light reading a snapshot always holds the events as well: there must be none
-        how = {"enabled": "all", "context": "alloc"} if self._is_light else {"enabled": "state", "context": "state"}
-        self._memory._record_memory_history(stacks="python", max_entries=_MOST_ENTRIES, **how)
 
     def _label(self, step: int) -> None:
         """Write the step's number onto its events, for who reads the snapshot (torch 2.13 and later)."""

@@ -18,7 +18,7 @@ from torch.autograd import profiler as torch_profiler
 
 from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.survivors.profiler_events import StepEvents
-from tbmem.sources.survivors.tracker import BUDGET, RecurringSizes, SurvivorTracker, no_operation
+from tbmem.sources.survivors.tracker import RecurringSizes, SurvivorTracker, no_operation
 from tbmem.sources.torch_state import profiler_state
 
 _COST_OF_A_CALL = 3.5e-6  # seconds to record and read one call of a Python function
@@ -34,16 +34,12 @@ class ProfilerSurvivors(SurvivorTracker):
     a recording of its own, read as soon as it ends: what that costs is known after the first step, and never more
     than one step's records are kept. The first step after ``begin`` is not recorded; it shows how many Python
     functions a step calls, for where there are too many, stacks would cost more than the step.
-
-    Args:
-        budget: Seconds that reading may take in all, besides half the time of the watched steps.
-        clock: Seconds; of this thread alone, so that a busy machine does not cut it short.
     """
 
     current: ProfilerSurvivors | None = None  # the one of this process that watches
 
-    def __init__(self, *, budget: float = BUDGET, clock: Callable[[], float] = time.thread_time) -> None:
-        super().__init__(budget, clock)
+    def __init__(self) -> None:
+        super().__init__(time.thread_time)  # of this thread alone, so that a busy machine does not cut it short
         self._quiet = profiler_state.QuietTorch()
         self._ranges = profiler_state.OpenRanges()
         self._others = profiler_state.OtherProfilers(self._give_way)
@@ -61,7 +57,7 @@ class ProfilerSurvivors(SurvivorTracker):
             return False
         if not self._is_recording or threading.current_thread() is not threading.main_thread():
             return True
-        return self._is_spent(self._budget + 0.5 * self._in_steps)
+        return self._is_spent(self.budget + 0.5 * self._in_steps)
 
     def _begin(self, step: int) -> None:
         reason = why_not()
@@ -72,11 +68,8 @@ class ProfilerSurvivors(SurvivorTracker):
         ProfilerSurvivors.current = self
         self._quiet.begin()
         self._ranges.begin()
-        self._calls = _CallCount(self._clock)
-        self._step_start = self._clock()
-
-    def _take_last(self) -> None:
-        self._stop()
+        self._calls = _CallCount(self.clock)
+        self._step_start = self.clock()
 
     def _sizes_grow(self) -> float:
         return self._sizes.grow(self._sites.outliving())
@@ -96,16 +89,16 @@ class ProfilerSurvivors(SurvivorTracker):
             ProfilerSurvivors.current = None
 
     def _end_step(self, step: int) -> Callable[[], object]:
-        seconds = self._clock() - self._step_start
+        seconds = self.clock() - self._step_start
         if self._calls is not None:
             rate, self._calls = self._calls.end(), None
-            self._with_stack = rate * seconds * _COST_OF_A_CALL < max(seconds, self._budget / 2)
+            self._with_stack = rate * seconds * _COST_OF_A_CALL < max(seconds, self.budget / 2)
             if not self._with_stack:
                 self._notes.append("a step calls too many Python functions to follow them: lines are not known")
             return self._start_first
         self._in_steps += seconds if self._is_recording else 0.0
         is_awaited = self._others.are_waiting
-        events = self._stop()
+        events = self._take_last()
         if events is None:
             return no_operation
         self._sites.step(events.survivors)
@@ -130,9 +123,9 @@ class ProfilerSurvivors(SurvivorTracker):
         # not the profile's own start: it tells the compiler, which would then compile again
         _enable_profiler(settings.config(), settings.kineto_activities)
         self._is_recording = True
-        self._step_start = self._clock()
+        self._step_start = self.clock()
 
-    def _stop(self) -> StepEvents | None:
+    def _take_last(self) -> StepEvents | None:
         """What was recorded since the last start; ``None`` if somebody else has taken the profiler over."""
         results = self._switch_off()
         if results is None:

@@ -36,10 +36,8 @@ def _is_call(node: Any) -> bool:
 class StepEvents:
     """Allocations and frees of one step."""
 
-    survivors: dict[int, Survivor] = field(default_factory=dict)
-    """Allocated in the step and alive at its end, by address."""
-    freed: list[int] = field(default_factory=list)
-    """Addresses allocated before the step and freed, or used again, in it."""
+    survivors: dict[int, Survivor] = field(default_factory=dict)  # alive at the step's end, by address
+    freed: list[int] = field(default_factory=list)  # allocated before the step, freed or used again in it
     sizes: list[int] = field(default_factory=list)  # bytes of every allocation that was made and freed in it
 
     @classmethod
@@ -169,19 +167,15 @@ def _operator_call(siblings: Sequence[Any], node: Any, operator: str, inside: in
     start = node.start_time_ns
     at = _after(siblings, start)
     following = (siblings[i] for i in range(at, len(siblings)))
-    after = next((_calling_line(sibling) for sibling in following if _is_call(sibling)), 0)
+    after = next((sibling.extra_fields.caller.line_number for sibling in following if _is_call(sibling)), 0)
     nth = 0
     for i in range(at - 1, -1, -1):
         if siblings[i].start_time_ns == start:
             continue
         if _is_call(siblings[i]):
-            return OperatorCall(operator, inside, _calling_line(siblings[i]), after, nth)
+            return OperatorCall(operator, inside, siblings[i].extra_fields.caller.line_number, after, nth)
         nth += siblings[i].name == operator
     return OperatorCall(operator, inside, 0, after, nth)
-
-
-def _calling_line(call: Any) -> int:
-    return int(call.extra_fields.caller.line_number)
 
 
 def noted_lines(roots: Sequence[Any], code: UserLines) -> TraceAdditions:

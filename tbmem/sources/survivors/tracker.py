@@ -15,7 +15,6 @@ from tbmem.sources.survivors.frame_lines import Frame, UserLines
 MOST_SITES = 32  # sites that are reported at most
 _ENOUGH_STEPS = 4  # sizes of fewer steps rise by chance
 _SMALLEST_SHARE = 1e-3  # an allocation below this share of its step's bytes says nothing about sizes
-BUDGET = 0.5  # seconds that reading may take in all
 FEWEST_STEPS = 3  # watched steps that a report needs
 
 
@@ -41,8 +40,7 @@ class AllocationSites:
     def __init__(self) -> None:
         self.steps = 0  # watched steps so far
         self._alive: dict[int, tuple[int, Survivor]] = {}  # step and allocation, by address
-        self._outlived: defaultdict[AllocationSite, Counter[int]] = defaultdict(Counter)
-        """Bytes that have outlived their step, by site and step."""
+        self._outlived: defaultdict[AllocationSite, Counter[int]] = defaultdict(Counter)  # bytes by step
 
     def step(self, survivors: Mapping[int, Survivor]) -> None:
         """A watched step has ended."""
@@ -124,8 +122,7 @@ class RecurringSizes:
 
         The largest of a step is compared with the largest of the next, the second with the second, and so on; of what
         outlives its step, each site with itself. Under a curriculum all of them rise. The one that rises most is left
-        out if there are others: a tensor that grows for ever (``torch.cat``), or is read entirely in each step, is
-        no curriculum, however large.
+        out if there are others: one tensor that grows (``torch.cat``) is no curriculum, however large.
         """
         ranks = zip(*self._steps, strict=False)  # as many as the step with the fewest has
         series: list[Sequence[int]] = [*ranks, *outliving]
@@ -153,8 +150,7 @@ def no_operation() -> None:
 class SurvivorReport:
     """What a few watched steps showed."""
 
-    sites: tuple[Site, ...] | None = None
-    """Sites whose allocations survive or grow, most generations first; ``None`` where they could not be tracked."""
+    sites: tuple[Site, ...] | None = None  # that survive or grow; ``None`` where they could not be tracked
     sizes_grow: float = 0.0  # share of the recurring allocations (by bytes) that got larger from step to step
     notes: tuple[str, ...] = ()  # what could not be seen, and why: one sentence each
     seconds: float = 0.0  # what it cost outside the steps
@@ -163,9 +159,9 @@ class SurvivorReport:
 class SurvivorTracker(ABC):
     """Tracks the surviving allocations of a few steps; every call comes from the training thread, between steps."""
 
-    def __init__(self, budget: float, clock: Callable[[], float]) -> None:
-        self._budget = budget
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.budget = 0.5  # seconds that reading may take in all
+        self.clock = clock
         self._seconds = 0.0  # what tracking has cost so far
         self._lines = UserLines()
         self._sites = AllocationSites()
@@ -182,10 +178,7 @@ class SurvivorTracker(ABC):
             self._begin(step)
 
     def mark(self, step: int, between: Callable[[], object] = no_operation) -> None:
-        """The watched step ``step`` has ended and the next begins.
-
-        What runs ``between`` them is neither watched, which would cost more than the work itself, nor counted.
-        """
+        """A watched step has ended and the next begins; what runs ``between`` them is neither watched nor counted."""
         with self._off_if_it_fails():
             with self._counted():
                 start_next = self._end_step(step)
@@ -203,8 +196,7 @@ class SurvivorTracker(ABC):
         if not self._sites.steps:
             return SurvivorReport(notes=tuple(self._notes or ["no step was watched"]), seconds=self._seconds)
         with self._counted():
-            sites = self._sites.report(self._lines.line)
-            grow = self._sizes_grow()
+            sites, grow = self._sites.report(self._lines.line), self._sizes_grow()
         return SurvivorReport(sites=sites, sizes_grow=grow, notes=tuple(self._notes), seconds=self._seconds)
 
     @abstractmethod
@@ -219,7 +211,7 @@ class SurvivorTracker(ABC):
         """Take in the step that has ended; returns what begins the next one."""
 
     @abstractmethod
-    def _take_last(self) -> None:
+    def _take_last(self) -> object:
         """Take in what was freed since the last mark."""
 
     @abstractmethod
@@ -231,11 +223,11 @@ class SurvivorTracker(ABC):
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
-        start = self._clock()
+        start = self.clock()
         try:
             yield
         finally:
-            self._seconds += self._clock() - start
+            self._seconds += self.clock() - start
 
     @contextmanager
     def _off_if_it_fails(self) -> Iterator[None]:

@@ -284,7 +284,8 @@ def test_a_window_that_was_abandoned_has_nothing_to_report(memory: Any) -> None:
 
 def test_when_reading_takes_long_the_window_is_full(memory: Any) -> None:
     # given a clock by which each call takes a second
-    births = HistorySurvivors(memory, 0, budget=1.5, clock=count().__next__)
+    births = HistorySurvivors(memory, 0)
+    births.budget, births.clock = 1.5, count().__next__
     births.begin(0)
     assert not births.is_full
     for step in range(3):

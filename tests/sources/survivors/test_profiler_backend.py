@@ -339,7 +339,9 @@ def test_where_a_step_calls_too_many_functions_lines_are_given_up() -> None:
             no_operation()
         kept.append(torch.zeros(10))
 
-    report = _watch(step, births=ProfilerSurvivors(budget=1e-3))
+    births = ProfilerSurvivors()
+    births.budget = 1e-3
+    report = _watch(step, births=births)
 
     (site,) = _sites(report)
     assert site.stack == ()
@@ -359,7 +361,8 @@ class _Clock:
 
 
 def test_when_reading_has_taken_its_time_the_window_is_full() -> None:
-    births = ProfilerSurvivors(budget=1.0, clock=_Clock())
+    births = ProfilerSurvivors()
+    births.budget, births.clock = 1.0, _Clock()
     births.begin(0)
     marks = 0
     while not births.is_full:

@@ -156,7 +156,8 @@ def test_births_are_not_watched_where_steps_end_inside_of_a_backward_pass() -> N
 
 _BIRTHS = """
 from tbmem.sources.survivors.profiler_backend import ProfilerSurvivors
-births, kept = ProfilerSurvivors(budget=60), []
+births, kept = ProfilerSurvivors(), []
+births.budget = 60
 births.begin(0)
 for number in range(6):
     with record_function("a step with its end"):
