@@ -30,8 +30,7 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Train a small language model for a minute under the callback."""
-    settings = load_config(config, with_logdir(overrides, logdir))
-    summary = _train(settings, steps, inject, _device(device))
+    summary = _train(load_config(config, with_logdir(overrides, logdir)), steps, inject, _device(device))
     if as_json:
         from tbmem.present.text.run_end import summary_view
 

@@ -78,7 +78,6 @@ def run_command(words: list[str]) -> Runnable:
 
     Raises:
         UsageError: There is no such command or option, or a value does not fit.
-        KeyboardInterrupt: It was interrupted.
     """
     hook = sys.excepthook  # typer replaces it
     try:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +17,7 @@ from rich.text import Text
 from tbmem.cli.arguments import AsJson
 from tbmem.offline.live_logs import FollowedRun
 from tbmem.present.text.run_status import run_lines, run_view
-from tbmem.sources.runs.catalog import RunFiles, find_runs
+from tbmem.sources.runs.catalog import find_runs
 
 _LIVE_SECONDS = 60.0
 """A run of a folder is shown if it was written to within this time; if there is none, the latest is."""
@@ -33,58 +33,49 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Show the memory of running or finished runs, until the run ends or Ctrl-C is pressed."""
-    watched = _Watched(path, show_all)
-    watched.update()
+    updates = _updates(path, show_all)
+    runs, is_over = next(updates)
     console = Console()
     if as_json:
-        typer.echo(json.dumps(watched.views(), indent=2))
+        typer.echo(json.dumps(_views(runs), indent=2))
     elif once or not console.is_terminal:
-        for line in watched.lines(console.width if console.is_terminal else 80):
+        for line in _lines(runs, console.width if console.is_terminal else 80):
             typer.echo(line.plain)
     else:
         # an interrupt is the usual way to leave
         with contextlib.suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False) as live:
             while True:
-                live.update(Group(*watched.lines(console.width)), refresh=True)
-                if watched.is_over:
+                live.update(Group(*_lines(runs, console.width)), refresh=True)
+                if is_over:
                     break
                 time.sleep(interval)
-                watched.update()
+                runs, is_over = next(updates)
 
 
-class _Watched:
-    """The runs on the screen."""
-
-    def __init__(self, path: Path, show_all: bool) -> None:
-        self._path, self._show_all = path, show_all
-        self._followed: dict[Path, FollowedRun] = {}
-        self._found: list[RunFiles] = []
-        self._found_at = -math.inf
-        self._shown: list[FollowedRun] = []
-        self.is_over = False
-        """Whether a single run was requested, and it has ended."""
-
-    def update(self) -> None:
-        """Search for new runs, and read what was written since the last call."""
-        if time.monotonic() - self._found_at > _SEARCH_SECONDS:
-            self._found, self._found_at = find_runs(self._path), time.monotonic()
-        runs = self._found
-        live = [run for run in runs if time.time() - run.changed < _LIVE_SECONDS]
-        self._shown = []
-        for files in runs if self._show_all else live or runs[-1:]:
-            run = self._followed.get(files.path)
+def _updates(path: Path, show_all: bool) -> Iterator[tuple[list[FollowedRun], bool]]:
+    """The runs to show, read up to now, and whether a single run was requested and has ended."""
+    followed: dict[Path, FollowedRun] = {}
+    found, found_at = find_runs(path), time.monotonic()
+    while True:
+        if time.monotonic() - found_at > _SEARCH_SECONDS:
+            found, found_at = find_runs(path), time.monotonic()
+        live = [run for run in found if time.time() - run.changed < _LIVE_SECONDS]
+        shown = []
+        for files in found if show_all else live or found[-1:]:
+            run = followed.get(files.path)
             if run is None or run.files.logs != files.logs:
-                run = self._followed[files.path] = FollowedRun(files)
+                run = followed[files.path] = FollowedRun(files)
             run.read()
-            self._shown.append(run)
-        is_single = len(runs) == 1 and runs[0].path.resolve() == self._path.expanduser().resolve()
-        self.is_over = is_single and all(state.has_ended for run in self._shown for state in run.states)
+            shown.append(run)
+        is_single = len(found) == 1 and found[0].path.resolve() == path.expanduser().resolve()
+        yield shown, is_single and all(state.has_ended for run in shown for state in run.states)
 
-    def views(self) -> list[dict[str, object]]:
-        """The runs as plain JSON values."""
-        now = time.time()
-        return [run_view(run.files.name, run.states, now) for run in self._shown]
 
-    def lines(self, width: int) -> list[Text]:
-        """The runs as lines of a terminal, separated by empty lines."""
-        return [line for view in self.views() for line in (Text(""), *run_lines(view, width=width))][1:]
+def _views(runs: Sequence[FollowedRun]) -> list[dict[str, object]]:
+    now = time.time()
+    return [run_view(run.files.name, run.states, now) for run in runs]
+
+
+def _lines(runs: Sequence[FollowedRun], width: int) -> list[Text]:
+    """The runs as lines of a terminal, separated by empty lines."""
+    return [line for view in _views(runs) for line in (Text(""), *run_lines(view, width=width))][1:]

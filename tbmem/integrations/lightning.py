@@ -54,7 +54,8 @@ class LightningMemory(*(module.Callback for module in in_use(_PACKAGES, extra="l
         self.session.end(*_loggers(trainer))
 
     def _evaluation_start(self, trainer: Any, pl_module: Any) -> None:
-        if not _is_fitting(trainer):
+        # a validation that is part of ``fit`` belongs to its run
+        if trainer.state.fn != "fit":
             self._begin(trainer, f"tbmem-{trainer.state.fn.value}")
             self.session.watch(pl_module, ())
             self.session.note("lightning", version_of(trainer), resumed_after_step=0)
@@ -62,13 +63,13 @@ class LightningMemory(*(module.Callback for module in in_use(_PACKAGES, extra="l
     on_validation_start = on_test_start = on_predict_start = _evaluation_start
 
     def _evaluation_step(self, trainer: Any, *_: Any) -> None:
-        if not _is_fitting(trainer) and not self.session.is_repeated():
+        if trainer.state.fn != "fit" and not self.session.is_repeated():
             self.session.step(*_loggers(trainer))
 
     on_validation_batch_end = on_test_batch_end = on_predict_batch_end = _evaluation_step
 
     def _evaluation_end(self, trainer: Any, *_: Any) -> None:
-        if not _is_fitting(trainer):
+        if trainer.state.fn != "fit":
             self.session.end(*_loggers(trainer))
 
     on_validation_end = on_test_end = on_predict_end = _evaluation_end
@@ -86,11 +87,6 @@ class LightningMemory(*(module.Callback for module in in_use(_PACKAGES, extra="l
         is_logged = bool(trainer.loggers) and isinstance(folder, str)
         logdir, name_there = (folder, name) if is_logged else (f"{trainer.default_root_dir}/runs", None)
         self.session.begin(logdir, name_there, training=trainer)
-
-
-def _is_fitting(trainer: Any) -> bool:
-    """Whether validation is part of ``fit``."""
-    return bool(trainer.state.fn == "fit")
 
 
 def _loggers(trainer: Any) -> list[FindingLogger]:

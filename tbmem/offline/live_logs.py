@@ -80,12 +80,7 @@ class FollowedRun:
         self._logs = [(FollowedLog(path), RankState()) for path in files.logs]
 
     def read(self) -> None:
-        """Read what was written since the last call.
-
-        Raises:
-            FileFormatError: A file is not a live log.
-            UsageError: A log cannot be read.
-        """
+        """Read what was written since the last call; errors as in ``read_one_run``."""
         for log, state in self._logs:
             _update(state, log)
             if state.end is None and state.signal is None:
@@ -110,7 +105,7 @@ def read_one_run(path: str | os.PathLike[str]) -> FollowedRun:
     """Read the only run that a path means.
 
     Raises:
-        UsageError: There is none, or there are several.
+        UsageError: There is none, or there are several, or a log cannot be read.
         FileFormatError: A file is not a live log.
     """
     runs = find_runs(path)

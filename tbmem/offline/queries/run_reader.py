@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -41,8 +41,6 @@ _MAX_RUNS = 32
 _TAIL = 64 << 10
 _LAST_LINES = 8
 _HEADER = b'{"type":"header"'
-_Name = TypeVar("_Name")
-_Value = TypeVar("_Value")
 
 
 class MissingError(UsageError):
@@ -181,11 +179,9 @@ class RunReader:
 
     def logged(self, run: Run) -> LoggedRun:
         """A run from its logs; a log that cannot be read becomes an error beside the others."""
-        key = (run.version, len(self._errors))
         with self._lock:
-            cached = self._logged.get(run.name)
-        if cached is not None and cached[0] == key:
-            logged = cached[1]
+            key, logged = self._logged.get(run.name, (None, None))
+        if logged is not None and key == (run.version, len(self._errors)):
             for state, file in zip(logged.states, logged.logs, strict=True):
                 _with_liveness(state, file)
             return logged
@@ -287,7 +283,7 @@ def _parsed(lines: Sequence[bytes]) -> MonitorLog:
     return log
 
 
-def _drop(cache: OrderedDict[_Name, _Value], size: Callable[[_Value], int], max_size: int, max_count: int) -> None:
+def _drop(cache: OrderedDict[Any, Any], size: Callable[[Any], int], max_size: int, max_count: int) -> None:
     total = sum(map(size, cache.values()))
     while len(cache) > 1 and (total > max_size or len(cache) > max_count):
         total -= size(cache.popitem(last=False)[1])

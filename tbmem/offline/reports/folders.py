@@ -8,14 +8,12 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tbmem.analysis.recordings.category_rules import CategoryTable
 from tbmem.analysis.recordings.result import Analysis
@@ -42,44 +40,41 @@ _LATEST = "latest"
 """Link to the newest folder, beside it."""
 _UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
 _MAX_NAME = 120
+_Result = TypeVar("_Result")
 
 
-@dataclass
-class ResultFolder:
-    """A folder that is being filled."""
-
-    path: Path
-    final: Path
-    """Its path after the block has ended."""
-
-
-@contextmanager
-def result_folder(out: str | os.PathLike[str], name: str, moment: float) -> Iterator[ResultFolder]:
+def write_folder(
+    out: str | os.PathLike[str], name: str, moment: float, write: Callable[[Path], _Result]
+) -> tuple[Path, _Result]:
     """Fill the folder ``YYYYMMDD_HHMMSS_<name>`` under a temporary name, so that an incomplete one is never seen.
 
     It is renamed at the end, and the link ``latest`` beside it points to it. After an error nothing is left, not even
     the parent folder ``out`` if that is new.
+
+    Raises:
+        OSError: It cannot be written.
     """
     parent = Path(out).expanduser()
     missing = [folder for folder in (parent, *parent.parents) if not folder.exists()]
     parent.mkdir(parents=True, exist_ok=True)
     title = f"{time.strftime('%Y%m%d_%H%M%S', time.localtime(moment))}_{clean_name(name)}"
-    folder = ResultFolder(parent / f".{title}.{os.getpid()}{PARTIAL_SUFFIX}", parent / title)
+    folder, final = parent / f".{title}.{os.getpid()}{PARTIAL_SUFFIX}", parent / title
     try:
-        folder.path.mkdir()
-        yield folder
+        folder.mkdir()
+        result = write(folder)
         for number in count(2):
-            if not folder.final.exists():
+            if not final.exists():
                 break
-            folder.final = parent / f"{title}-{number}"
-        folder.path.rename(folder.final)
+            final = parent / f"{title}-{number}"
+        folder.rename(final)
     except BaseException:
-        shutil.rmtree(folder.path, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):
             for empty in missing:
                 empty.rmdir()
         raise
-    _point_to(folder.final)
+    _point_to(final)
+    return final, result
 
 
 def clean_name(name: str) -> str:
@@ -133,18 +128,19 @@ def write_report(
     """
     files = find_recordings(sources)
     moment = now()
+    written = format_moment(moment)
     title = name or (files[0].name if len(files) == 1 else f"{len(files)}_recordings")
-    with result_folder(out, title, moment) as folder:
-        written = format_moment(moment)
+
+    def write(folder: Path) -> tuple[Analysis, ...]:
         rename = name if len(files) == 1 else None
-        work = partial(_write_one, folder=folder.path, table=table, name=rename, written=written)
+        work = partial(_write_one, folder=folder, table=table, name=rename, written=written)
         parts = each(work, files, executor, on_skip)
         analyses = tuple(analysis for analysis, _ in parts)
         if len(parts) == 1:
             # a single recording has no sub-folder
-            (inner,) = folder.path.iterdir()
+            (inner,) = folder.iterdir()
             for path in inner.iterdir():
-                path.rename(folder.path / path.name)
+                path.rename(folder / path.name)
             inner.rmdir()
         else:
             odd = odd_one(analyses)
@@ -153,8 +149,10 @@ def write_report(
                 "README.md": comparison_text(analyses, odd, written),
                 "comparison.json": json.dumps(analyses_view(analyses, odd), indent=2) + "\n",
             }
-            _write_texts(folder.path, texts)
-    return Report(folder.final, analyses)
+            _write_texts(folder, texts)
+        return analyses
+
+    return Report(*write_folder(out, title, moment, write))
 
 
 def _write_one(
@@ -225,8 +223,9 @@ def write_run_report(
     files = recordings_of(report.path)
     moment = now()
     written = format_moment(moment)
-    with result_folder(out, name or report.name, moment) as folder:
-        work = partial(_write_one, folder=folder.path, table=table, name=None, written=written)
+
+    def write(folder: Path) -> tuple[Recorded, ...]:
+        work = partial(_write_one, folder=folder, table=table, name=None, written=written)
         try:
             parts = each(work, files, executor, on_skip)
         except FileFormatError as error:
@@ -237,12 +236,15 @@ def write_run_report(
         recorded = tuple(Recorded(analysis, names[side.name], side.name) for analysis, side in parts)
         windows = [dict(window) for window in report.windows if window["rank"] == report.ranks[0]]
         if report.series:
-            draw_series(report.name, report.series, report.findings, windows, folder.path / "memory_series.png")
+            draw_series(report.name, report.series, report.findings, windows, folder / "memory_series.png")
         recordings = {item.file: item.analysis.to_dict() for item in recorded}
         texts = {
-            "report.html": run_html(run, written),
+            "report.html": run_html(Path(report.path), report.name, written),
             "README.md": run_text(report, recorded, written),
             "run.json": json.dumps({**report.to_dict(), "recordings": recordings}, indent=2) + "\n",
         }
-        _write_texts(folder.path, texts)
-    return WrittenRunReport(folder.final, report, recorded)
+        _write_texts(folder, texts)
+        return recorded
+
+    folder, recorded = write_folder(out, name or report.name, moment, write)
+    return WrittenRunReport(folder, report, recorded)

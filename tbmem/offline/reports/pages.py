@@ -54,22 +54,16 @@ def write_html(run: str | os.PathLike[str], path: str | os.PathLike[str], now: C
         UsageError: There are several runs in the folder.
         RunFolderError: The file cannot be written.
     """
-    return write_file(path, run_html(run, format_moment(now())).encode())
-
-
-def run_html(run: str | os.PathLike[str], written: str) -> str:
-    """The page of a run.
-
-    Raises:
-        FileFormatError: As ``write_html``.
-        UsageError: There are several runs.
-    """
     logs = read_run(run)
-    catalog = Catalog([Root(logs.folder, own_run=logs.name)])
-    answers = Answers(catalog, "report", written)
-    if logs.name not in catalog.runs():
-        raise UsageError(f"{run}: the run is gone")
-    return web_page(f"{logs.name} · tbmem", dict(_run_answers(answers, logs.name)))
+    return write_file(path, run_html(logs.folder, logs.name, format_moment(now())).encode())
+
+
+def run_html(folder: Path, name: str, written: str) -> str:
+    """The page of the run in a folder."""
+    answers = Answers(Catalog([Root(folder, own_run=name)]), "report", written)
+    if name not in answers.catalog.runs():
+        raise UsageError(f"{folder}: the run is gone")
+    return web_page(f"{name} · tbmem", dict(_run_answers(answers, name)))
 
 
 def _run_answers(answers: Answers, run: str) -> Iterator[tuple[str, Any]]:

@@ -11,7 +11,7 @@ import pytest
 
 from tbmem.errors import FileFormatError, UsageError
 from tbmem.model.files import MONITOR_LOG
-from tbmem.offline.reports.folders import clean_name, result_folder, write_report, write_run_report
+from tbmem.offline.reports.folders import clean_name, write_folder, write_report, write_run_report
 from tbmem.present.figures.figures import PICTURES
 from tests.offline.snapshots import write_snapshot
 from tests.present.pages import Look, assert_it_is_offline
@@ -104,12 +104,11 @@ def test_a_folder_with_one_recording_among_others(tmp_path: Path) -> None:
 def test_a_link_that_is_none_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "latest").mkdir()
 
-    with result_folder(tmp_path, "a", MOMENT) as folder:
-        (folder.path / "x").write_text("x")
+    final, _ = write_folder(tmp_path, "a", MOMENT, lambda folder: (folder / "x").write_text("x"))
 
-    assert folder.final == tmp_path / "20251114_143025_a"
+    assert final == tmp_path / "20251114_143025_a"
     assert not (tmp_path / "latest").is_symlink()
-    assert {path.name for path in tmp_path.iterdir()} == {"latest", folder.final.name}
+    assert {path.name for path in tmp_path.iterdir()} == {"latest", final.name}
 
 
 def test_names_that_folders_can_have() -> None:
