@@ -112,4 +112,4 @@ def test_the_named_sizes_have_the_parameters_of_the_published_ones(name: str) ->
         ours = Decoder(SHAPES[name])
 
     count = sum(parameter.numel() for parameter in theirs.parameters())
-    assert SHAPES[name].parameters == sum(parameter.numel() for parameter in ours.parameters()) == count
+    assert sum(parameter.numel() for parameter in ours.parameters()) == count
