@@ -1,7 +1,7 @@
 """Prints how large the product is, and how it is divided: ``python -m tests.layout``.
 
-Files and lines of Python, median, 90 % and maximum of files and functions, and the modules with a single importer: a
-small one of them is a room that one only walks through.
+Files and lines of Python, median, 90 % and maximum of files and functions, modules with a single importer (a small one may
+belong into it), and modules without a test file.
 """
 
 from __future__ import annotations
@@ -56,11 +56,24 @@ def _imported(node: ast.AST) -> Iterator[str]:
 def importers() -> dict[str, set[str]]:
     """The modules that import each module of the product."""
     known = modules()
-    found: dict[str, set[str]] = defaultdict(set)
+    users: dict[str, set[str]] = defaultdict(set)
     for name, path in known.items():
         for imported in imports_of(path) & known.keys():
-            found[imported].add(name)
-    return found
+            users[imported].add(name)
+    return users
+
+
+def without_tests() -> list[str]:
+    """Modules of more than ``SMALL`` lines that have no test file of their name at their place in ``tests/``."""
+    return [
+        name
+        for name, path in modules().items()
+        if lines_of(path) > SMALL and path.name not in ("__init__.py", "__main__.py") and not _test_of(path).exists()
+    ]
+
+
+def _test_of(path: Path) -> Path:
+    return Path(__file__).parent / path.relative_to(PACKAGE).with_name(f"test_{path.name}")
 
 
 def main() -> None:
@@ -74,6 +87,7 @@ def main() -> None:
     print(f"modules with a single importer  {len(single)}")
     small = sorted(name for name in single if lines_of(paths[name]) < SMALL)
     print(f"of them with fewer than {SMALL} lines  {len(small)}: {', '.join(small)}")
+    print(f"modules of more than {SMALL} lines without a test file of their name  {len(without_tests())}")
 
 
 def _spread(lengths: Sequence[int]) -> str:

@@ -18,6 +18,20 @@ from tests.conftest import PROJECT
 
 DOCUMENTS = sorted([*PROJECT.glob("*.md"), *(PROJECT / "docs").glob("*.md"), *(PROJECT / "benchmarks").glob("*.md")])
 
+WORDS = (
+    r"\b(?:is|are|was|were) told\b",  # is reported
+    r"\btold apart\b",  # distinguished
+    r"\bput down to\b",  # attributed to
+    r"\btrainings\b|\ba training\b(?! (?:run|step|loop|script|program|process|job|state|data|set))",  # a training run
+    r"\bgoes? in\b.*\bcomes? out\b",
+    r"\b(?:riddle|staircase|shelf|fairy|beat|beats|look-alikes?)\b",
+    r"\bthe street\b",
+    r"\bpiles? up\b",  # accumulates
+    r"\bwithout a word\b",
+    r"\bin Python's sight\b",
+)
+"""Turns of phrase that PyTorch's and TensorBoard's pages would not use."""
+
 
 def _blocks(document: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (PROJECT / document).read_text(), flags=re.DOTALL)
@@ -101,3 +115,18 @@ def test_the_architectures_rooms_exist() -> None:
     for path in rooms:
         beside = PROJECT / "tbmem" / "present" / path  # `views/`, named beside its package
         assert (PROJECT / "tbmem" / path).exists() or (PROJECT / path).exists() or beside.exists(), path
+
+
+@pytest.mark.parametrize("pattern", WORDS)
+def test_texts_are_plain_technical_english(pattern: str) -> None:
+    sources = [path for suffix in ("py", "js", "html") for path in sorted((PROJECT / "tbmem").rglob(f"*.{suffix}"))]
+    texts = [path for path in DOCUMENTS if path.name not in ("CHANGELOG.md", "RESULTS.md")]
+
+    hits = [
+        f"{path.relative_to(PROJECT)}:{number}: {line.strip()}"
+        for path in [*texts, *sources, *sorted((PROJECT / "examples").glob("*.py"))]
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if re.search(pattern, line, flags=re.IGNORECASE)
+    ]
+
+    assert not hits, "\n".join(hits)
