@@ -1,7 +1,7 @@
 """Prints how large the product is, and how it is divided: ``python -m tests.layout``.
 
-Files and lines of Python, median, 90 % and maximum of files and functions, modules with a single importer (a small one may
-belong into it), and modules without a test file.
+Files and lines of Python, median, 90 % and maximum of files and functions, modules with a single importer (a small one
+may belong into it), and modules without a test file.
 """
 
 from __future__ import annotations

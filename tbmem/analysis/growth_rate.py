@@ -32,7 +32,7 @@ class Splice:
     """Leaves ranges of steps out of a series: their growth and their number.
 
     Steps under a profiler hold its records as well as the program's memory. What they left behind is taken out of the
-    levels after them, and the steps out of the step numbers: a rate over both sides is one of judged steps only.
+    levels after them, and the steps out of the step numbers: a rate over both sides is one of evaluated steps only.
     """
 
     def __init__(self) -> None:

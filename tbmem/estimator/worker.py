@@ -162,7 +162,7 @@ def _fallback(job: Job, timeout: float, why: str) -> Outcome:
         if isinstance(outcome, SimulatedRun) and job.device == "cuda":
             return replace(outcome, notes=(why, *outcome.notes))
         return outcome
-    return UsageError(f"--model {job.model}: torch's process ended without an answer; is there memory enough?")
+    return UsageError(f"--model {job.model}: torch's process ended without a result; is there enough memory?")
 
 
 def _attempt(jobs: Sequence[Job], timeout: float, on_cpu: bool = False) -> tuple[list[Outcome], bool]:

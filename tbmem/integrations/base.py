@@ -105,7 +105,7 @@ class TrainingSession:
         else:
             self.end()
             self.memory = None
-        get_logger().warning("this training has a tbmem callback already: the one that was given second does nothing")
+        get_logger().warning("this training run has a tbmem callback already: the second one does nothing")
         return True
 
     def is_repeated(self) -> bool:

@@ -47,8 +47,8 @@ def memory_line(sample: MemorySample) -> str:
 
 def signal_line(record: Mapping[str, Any]) -> str:
     """A signal that came to the process, on one line, from its record in the log."""
-    what = "the run ends here" if record["ends"] else "the program decides what comes of it"
-    return f"{record['name']} after step {record['step']}: all that was seen until now is written; {what}"
+    what = "the run ends here" if record["ends"] else "the program handles the signal"
+    return f"{record['name']} after step {record['step']}: all records are written; {what}"
 
 
 def _share(peak: int, total: int | None) -> str:

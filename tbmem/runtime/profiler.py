@@ -261,7 +261,7 @@ class MemoryProfiler(Lifecycle):
             return
         if threading.current_thread() is not threading.main_thread():
             # torch.profiler crashes the interpreter if its thread ends while it is on
-            self._warn_once("profiler: windows are recorded in the main thread only; this one trains in another")
+            self._warn_once("profiler: windows are recorded in the main thread only; training runs in another thread")
             return
         if profiler_is_busy():
             get_logger().warning(

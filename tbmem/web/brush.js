@@ -9,8 +9,8 @@ import { rowsOf, table } from "./table.js";
 const SUMS = [
   ["allocated", "Allocated in it"],
   ["freed", "Freed in it"],
-  ["alive", "Made in it, alive at its end"],
-  ["throughout", "Alive all the time"],
+  ["alive", "Allocated in the range, alive at its end"],
+  ["throughout", "Alive throughout"],
 ];
 const FEW = 200;
 

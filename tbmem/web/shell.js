@@ -213,7 +213,7 @@ export function deviceChoice(head) {
 export function noRecording(item) {
   return emptyState({
     title: "No recording yet",
-    text: `Run ${item.run} has neither a trace nor a snapshot. A recording is made in windows of the profiler's schedule, or by hand.`,
+    text: `Run ${item.run} has neither a trace nor a snapshot. A recording is made in windows of the profiler's schedule, or on request.`,
     commands: ["with MemoryCallback(profiling={'wait': 1, 'warmup': 2, 'active': 3}) as memory:", "    ...", "tbmem demo --logdir runs"],
   });
 }

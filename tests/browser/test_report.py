@@ -124,7 +124,7 @@ def test_several_recordings_side_by_side(browser: Browser, tmp_path: Path) -> No
     browser.open((folder / "report.html").as_uri(), "compare", tab=False)
 
     # then they are shown together, the first against the last, and each opens its own page
-    looking.has(browser, "#odd", "rank2 is the odd one")
+    looking.has(browser, "#odd", "rank2 differs from the others")
     assert browser.texts("#sides tbody tr td:nth-child(3)") == ["1.00 MiB", "1.00 MiB", "9.00 MiB"]
     looking.has(browser, "#grown", "rank2 against rank0: recorded peak +800.0 %")
     browser.until("document.querySelector('#sides-plot')?.chart?.lines.length === 3")

@@ -88,7 +88,7 @@ def test_several_are_compared_and_the_odd_one_is_named(run: Run, tmp_path: Path)
     as_json = run("analyze", "rank*.pickle", "--json")
 
     assert (done.code, as_json.code) == (0, 0)
-    assert "rank2 is the odd one: peak of 9.00 MiB, where the middle is 4.00 MiB" in done.out
+    assert "rank2 differs from the others: peak of 9.00 MiB, where the median is 4.00 MiB" in done.out
     data = json.loads(as_json.out)
     assert list(data["recordings"]) == ["rank0", "rank1", "rank2", "rank3"]
     assert data["odd_one"]["name"] == "rank2"

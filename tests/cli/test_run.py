@@ -153,7 +153,7 @@ def test_a_signal_ends_it_as_it_would_python(tmp_path: Path) -> None:
         said = child.stderr.read().decode()
 
         assert child.wait(timeout=60) == -signal.SIGTERM
-    assert "SIGTERM after step 3: all that was seen until now is written; the run ends here" in said
+    assert "SIGTERM after step 3: all records are written; the run ends here" in said
     (log,) = tmp_path.glob("runs/*/plugins/tbmem/monitor.jsonl")
     assert read_monitor_log(log).end is None
 

@@ -156,7 +156,7 @@ def test_many_at_once_on_any_executor(tmp_path: Path) -> None:
     odd = odd_one(here)
     assert odd is not None
     assert odd.name == "rank2"
-    assert "rank2 is the odd one: peak of 9.00 MiB" in odd.message
+    assert "rank2 differs from the others: peak of 9.00 MiB" in odd.message
 
 
 def test_a_folder_with_other_files(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_several_side_by_side() -> None:
     sides = answers["sides"]
     assert (sides["name"], sides["peak"]) == (list(sizes), list(sizes.values()))
     assert (sides["odd"], sides["link"][1]) == ([False, False, True], "rank1/report.html")
-    assert sides["message"].startswith("rank2 is the odd one")
+    assert sides["message"].startswith("rank2 differs from the others")
     assert [sum(column) for column in zip(*sides["bytes"], strict=True)] == list(sizes.values())
     assert [max(curve) for curve in sides["curves"]["bytes"]] == list(sizes.values())
     # and what grew between any two: by category, module, line and stack

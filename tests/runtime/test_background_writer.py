@@ -211,7 +211,7 @@ def test_the_console_says_that_a_signal_came(caplog: pytest.LogCaptureFixture, e
     with caplog.at_level("INFO", logger="tbmem"):
         LineSink(10).write([{"type": "signal", "name": "SIGTERM", "time": 0.0, "step": 41, "ends": ends}])
 
-    assert caplog.messages[0].startswith("SIGTERM after step 41: all that was seen until now is written")
+    assert caplog.messages[0].startswith("SIGTERM after step 41: all records are written")
     assert what in caplog.messages[0]
 
 

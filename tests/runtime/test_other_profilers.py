@@ -236,7 +236,7 @@ births.mark(3)
 assert births.is_full
 train()
 report = births.finish()
-assert "another profiler was started while births were watched" in report.notes, report.notes
+assert "another profiler was started while survivors were recorded" in report.notes, report.notes
 if not {inside}:
     mine.stop()
 check(mine)

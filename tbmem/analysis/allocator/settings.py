@@ -104,7 +104,7 @@ def parse_settings(text: str) -> AllocatorSettings:
         elif key in _PARSERS:
             changes[key] = _PARSERS[key](key, value)
         elif key == "backend" and value != "native":
-            raise ConfigError(f"PYTORCH_ALLOC_CONF: backend:{value} has rules of its own; only native is simulated")
+            raise ConfigError(f"PYTORCH_ALLOC_CONF: backend:{value} is not supported; only native is simulated")
     return AllocatorSettings(**changes)
 
 

@@ -78,12 +78,11 @@ class WhatIf:
         """Why the replay may differ from the recording; empty if it does not."""
         if self.recorded_reserved is None or self.recorded_reserved == self.before.peak_reserved:
             return ""
-        why = (
-            "The recording does not tell all that its allocator went by, such as the cache when it began or the pool of"
-            " a segment that is gone"
-        )
+        why = "The recording does not contain the full state of its allocator, such as the cache when it began or the"
+        " pool of a released segment"
         if self.began_in_use:
-            why = "What was in use when the recording began is laid out afresh, without that moment's cache and gaps"
+            why = "Blocks that were in use when the recording began are placed anew, without the cache and gaps of"
+            " that moment"
         return f"{why}: compare the replays with each other."
 
 
@@ -126,7 +125,7 @@ def _of_device(
     total = timeline.devices[number].total_bytes
     if gpu is None and total is None and any(settings.per_process_memory_fraction < 1 for settings in others):
         raise UsageError(
-            "per_process_memory_fraction is a share of the device's memory, of which this recording does not tell;"
+            "per_process_memory_fraction is a share of the device's memory, which this recording does not contain;"
             " add --gpu, as in --gpu a100-40gb"
         )
 

@@ -170,7 +170,7 @@ class Detector:
         if trend.state is TrendState.LEAK and not self._is_malloc(channel, trend):
             return (finding_text.retracted(sample, channel.suspicion(trend, sample, event.rate), fell=fell),)
         if standing is not None:
-            reason = "it fell back by itself" if fell else "it ended by itself"
+            reason = "it fell back" if fell else "it ended"
             return (finding_text.dismissed(sample, standing, reason, {}),)
         return ()
 

@@ -62,7 +62,7 @@ class SampleFeed:
         self._warmup = patterns.warmup_steps
         self.channels = _channels(patterns)
         self.fragments = FragmentationTest()
-        self.judged = 0  # number of judged steps
+        self.judged = 0  # number of evaluated steps
         self.range: tuple[int, int] | None = None  # lowest and highest level after a judged step, in bytes
         self._spikes = {
             Channel.ALLOCATED: SpikeTest(patterns.held_spike_percent, parse_bytes(patterns.min_spike)),

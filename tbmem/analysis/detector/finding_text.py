@@ -49,9 +49,9 @@ def leak(
         f" ({_grown(seen)} by step {seen.last_step}{explained})"
     ]
     if conclusion is None:
-        parts.append("no evidence was taken: which line holds it is not known")
+        parts.append("no evidence was collected: the line that holds it is not known")
     elif conclusion.outcome is Outcome.OPEN:
-        parts.append(f"looked into without an answer: {conclusion.reason}")
+        parts.append(f"investigated without a result: {conclusion.reason}")
     else:
         parts += [text for text in (conclusion.cause, conclusion.reason) if text]
     if ahead is not None and ahead.steps < _FAR:
@@ -84,10 +84,10 @@ def retracted(sample: MemorySample, seen: Suspicion, *, fell: bool) -> Finding:
     """A leak that was reported is none: most of it is free again (``fell``), or it has stopped growing."""
     if fell:
         reason = "most of the growth is free again"
-        end = "has fallen back: something was released, it was no leak"
+        end = "has fallen back: the memory was released, it was not a leak"
     else:
         reason = "it has not gone on for as long as it lasted"
-        end = f"has ended: it stays at {format_bytes(seen.level)}; something has filled up, it is no leak so far"
+        end = f"has ended: it stays at {format_bytes(seen.level)}; so far it is not a leak"
     message = f"the growth of {_SUBJECTS[seen.channel]} reported before {end}"
     evidence = {**_numbers(seen), "reason": reason, "allocated_bytes": sample.allocated}
     return _finding(FindingKind.GROWING, sample, message, evidence, sample.step)
@@ -129,7 +129,7 @@ def periodic(sample: MemorySample, channel: Channel, excursion: Excursion) -> Fi
     """What looked like a spike recurs with a period."""
     message = (
         f"every {excursion.period} steps memory comes to {_level(channel, excursion)},"
-        f" {_above_usual(excursion)}{_kept(excursion)}: a regular beat, as of validation or checkpoints"
+        f" {_above_usual(excursion)}{_kept(excursion)}: periodic, as with validation or checkpoints"
     )
     period = {"period_steps": excursion.period, "member_steps": list(excursion.members)}
     return _of_excursion(FindingKind.PERIODIC, sample, channel, excursion, message, **period)
@@ -172,7 +172,7 @@ def fragmentation(sample: MemorySample, event: FragmentationEvent) -> Finding:
     """Free memory that cannot serve a request."""
     share = format_share(event.never_used, event.reserved)
     message = (
-        f"{format_bytes(event.never_used)} ({share} that are reserved) were not in use even at the peak:"
+        f"{format_bytes(event.never_used)} ({share} that are reserved) were unused even at the peak:"
         f" {format_bytes(event.fragmented)} are fragmented, in gaps between used blocks that fit no request"
     )
     sizes = {f"{name}_bytes": getattr(event, name) for name in ("never_used", "fragmented", "reserved")}
@@ -191,8 +191,8 @@ def near_capacity(sample: MemorySample, event: CapacityEvent) -> Finding:
 
 
 def stable(sample: MemorySample, lowest: int, highest: int, judged: int, periodic: Finding | None) -> Finding:
-    """Nothing is wrong: the range of the levels in bytes, over so many judged steps, and what recurs with a period."""
-    message = f"stable at {format_range(lowest, highest)} over {judged} judged steps"
+    """No problem: the range of the levels in bytes over the evaluated steps, and what recurs with a period."""
+    message = f"stable at {format_range(lowest, highest)} over {judged} evaluated steps"
     evidence = {"lowest_bytes": lowest, "highest_bytes": highest, "judged_steps": judged}
     if periodic is not None:
         message += f" · {periodic.message}"
@@ -202,20 +202,20 @@ def stable(sample: MemorySample, lowest: int, highest: int, judged: int, periodi
 
 def too_early(sample: MemorySample, judged: int, enough: int) -> Finding:
     """Too few steps were judged for a verdict."""
-    message = f"too short to tell: {judged} of {enough} steps judged"
+    message = f"too few steps for a verdict: {judged} of {enough} steps evaluated"
     return _finding(FindingKind.WARMUP, sample, message, {"judged_steps": judged}, 1)
 
 
 def no_steps() -> Finding:
     """Not one step was seen."""
-    return _finding(FindingKind.WARMUP, MemorySample(step=0, time=0.0, device=""), "no step was seen", {}, 0)
+    return _finding(FindingKind.WARMUP, MemorySample(step=0, time=0.0, device=""), "no step was recorded", {}, 0)
 
 
 def _grown(seen: Suspicion) -> str:
-    """``'+38.00 MiB'``, ``'+38.00 MiB in 38 judged steps'`` where others lie between."""
+    """``'+38.00 MiB'``, ``'+38.00 MiB in 38 evaluated steps'`` where others lie between."""
     growth = format_signed(seen.growth)
     all_judged = seen.judged_steps == seen.last_step - seen.first_step
-    return growth if all_judged else f"{growth} in {seen.judged_steps} judged steps"
+    return growth if all_judged else f"{growth} in {seen.judged_steps} evaluated steps"
 
 
 def _numbers(suspicion: Suspicion) -> dict[str, Any]:

@@ -21,8 +21,10 @@ _SUSPICIOUS_RISES, _CERTAIN_RISES = 4, 7
 """Regular rises without a fall that are suspicious where readings are exact, and that are certain."""
 _GOES_ON = 0.02  # share of the growth by which it must have gone on to be alive
 _NEARLY = 0.97  # share of the patience that is enough, since blocks do not end on it
-_SHORTEST = 32  # judged steps after which growth that does not go on has ended, however short it was
-_FIRST_WAIT = 64  # judged steps in which nothing is suspected after a suspicion that came to nothing; doubled each time
+_SHORTEST = 32  # evaluated steps after which growth that does not go on has ended, however short it was
+_FIRST_WAIT = (
+    64  # evaluated steps in which nothing is suspected after a suspicion that came to nothing; doubled each time
+)
 _STEEP = 4  # finest blocks that are enough where memory is about to run out
 _WORSE = 2.0  # factor by which certain growth must have gone on to be reported again
 _FALLEN_BACK = 0.5  # share of a rise that must be free again for it to have been a cycle
@@ -234,11 +236,11 @@ class Sawtooth:
         self._start = 0
         self._leap = 0.0
         self._cycles: BoundedList[tuple[int, float]] = BoundedList(_CYCLES)
-        self.length = 0  # judged steps of the longest cycle remembered, 0 if there was none
+        self.length = 0  # evaluated steps of the longest cycle remembered, 0 if there was none
         self.ceiling = -math.inf  # how high a cycle like those remembered may rise, in bytes
 
     def add(self, tick: int, level: float) -> bool:
-        """Add a low-water mark (judged steps so far, bytes); returns whether a cycle has just ended."""
+        """Add a low-water mark (evaluated steps so far, bytes); returns whether a cycle has just ended."""
         height = self._highest - self._lowest
         if height >= self._least and self._highest - level > _FALLEN_BACK * height:
             gradual = self._leap <= _LEAP * height

@@ -1,4 +1,4 @@
-"""Low-water marks of a series: the minima of blocks of 4, 8, 16 ... judged steps."""
+"""Low-water marks of a series: the minima of blocks of 4, 8, 16 ... evaluated steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LowWaterMark(NamedTuple):
 
     level: float
     step: int  # first step of the block: where memory climbs, that is where its lowest level is
-    tick: int  # judged steps until its end
+    tick: int  # evaluated steps until its end
     blocks: int | None = None  # live allocations, where they are counted
     work: int | None = None
     """Distance of the peak from the level: what the steps themselves need. ``None`` where peaks are unknown."""
@@ -30,7 +30,7 @@ class LowWaterMark(NamedTuple):
 
     @property
     def point(self) -> Point:
-        """The mark for a growth rate, in which only judged steps count."""
+        """The mark for a growth rate, in which only evaluated steps count."""
         return Point(self.step - self.left_out, self.level)
 
 
@@ -87,8 +87,8 @@ class StepBlock:
 
     def __init__(self, steps: int = BLOCK) -> None:
         self.steps = steps
-        self.ticks = 0  # judged steps so far
-        self.splice = Splice()  # what unjudged steps have added to levels and step numbers; taken out of the marks
+        self.ticks = 0  # evaluated steps so far
+        self.splice = Splice()  # what unevaluated steps have added to levels and step numbers; taken out of the marks
         self.lifts: BoundedList[float] = BoundedList(_LIFTS)
         """How far each of the last blocks reached above its mark, in bytes."""
         self._passed = self._first = 0

@@ -15,16 +15,17 @@ ADVICE: Mapping[FindingKind, str] = {
         " and caches that hold tensors; if the workload itself grows, use smaller batches or checkpoint activations"
     ),
     FindingKind.SPIKE: (
-        "look at what was special about that step (a longer batch, a validation pass, a checkpoint); with FSDP check"
-        " that nothing is gathered whole; activation checkpointing lowers the peak"
+        "examine that step (a longer batch, a validation pass, a checkpoint); with FSDP check for unsharded"
+        " parameters; activation checkpointing lowers the peak"
     ),
-    FindingKind.LEVEL_SHIFT: "expected after unfreezing layers, a larger batch or a longer sequence; else look there",
+    FindingKind.LEVEL_SHIFT: "expected after unfreezing layers, a larger batch or a longer sequence; otherwise"
+    " examine that step",
     FindingKind.FRAGMENTATION: (
         f"set {CONF}=expandable_segments:True before the process starts; sizes that vary less (padding,"
         " buckets of lengths) help as well"
     ),
     FindingKind.NEAR_CAPACITY: (
-        "make room before it fails: activation checkpointing, a smaller batch with more gradient accumulation,"
+        "reduce memory before it fails: activation checkpointing, a smaller batch with more gradient accumulation,"
         " shorter sequences, or the optimizer's state on the CPU (cpu_offload)"
     ),
     FindingKind.OOM: (

@@ -176,7 +176,7 @@ def _garbage(case: _Case) -> Conclusion | None:
     if not case.collectable or not case.is_enough(_rate_of(case.collectable)):
         return None
     top = _largest(case.collectable)
-    reason = f"{leak_text.held_by(top, [])}: the garbage collector frees it when its turn comes"
+    reason = f"{leak_text.held_by(top, [])}: the garbage collector frees it at its next run"
     cause, advice = leak_text.cause_of(top), leak_text.advice_for(top)
     return case.conclude(Outcome.OPEN, reason, cause, advice, rate=top.bytes_per_step, holders=(top,), site=case.site)
 
@@ -207,18 +207,18 @@ def _workload(case: _Case) -> Conclusion | None:
         return None
     if any(site.share > _SHORT_LIVED and site.bytes_per_step >= _EXPLAINED * case.rate for site in sites):
         return None
-    reason = "the steps themselves need more: what is alive was born in the last step, and most sizes rise"
+    reason = "the steps need more memory: what is alive was allocated in the last step, and most sizes grow"
     return case.conclude(Outcome.DISMISSED, reason, "a workload that grows")
 
 
 def _without_holder(case: _Case, looked_before: int) -> Conclusion:
     is_large = case.rate >= case.min_rate and case.suspicion.growth >= _OUT_OF_SIGHT
     outcome = Outcome.OPEN
-    reason = "nothing in Python's sight holds it, and births could not be watched"
+    reason = "no Python object that holds it was found, and survivors could not be recorded"
     if case.evidence.sites is not None:
-        reason = "nothing in Python's or torch's sight holds it: heap without tensors, such as a C extension's"
+        reason = "neither Python nor torch holds it: heap memory without tensors, such as that of a C extension"
         outcome = Outcome.CONFIRMED if looked_before > 0 and is_large else Outcome.OPEN
-    return case.conclude(outcome, reason, "memory outside torch's sight", leak_text.ADVICE_OUT_OF_SIGHT)
+    return case.conclude(outcome, reason, "memory outside of torch", leak_text.ADVICE_OUT_OF_SIGHT)
 
 
 def _numbers(
@@ -230,7 +230,9 @@ def _numbers(
     if site is not None:
         stack = list(site.stack)
         lines = stack + [line for line in lines if line not in stack] if site_first else lines + stack
-        known_by.append(f"births: what {site.generations} of {site.steps} watched steps allocated there is still alive")
+        known_by.append(
+            f"survivors: what {site.generations} of {site.steps} watched steps allocated there is still alive"
+        )
     return {
         "holder": holders[0].name if holders and not site_first else None,
         "holders": [leak_text.as_dict(holder) for holder in holders],

@@ -9,10 +9,13 @@ from typing import Any
 from tbmem.model.evidence import Contents, Holder, HolderKind, LineSource, Site
 from tbmem.units import format_bytes, format_count
 
-KNOWN_BY = {LineSource.SEEN: "it grew while this line ran", LineSource.READ: "read in the source; nobody saw it run"}
+KNOWN_BY = {
+    LineSource.SEEN: "it grew while this line ran",
+    LineSource.READ: "read from the source, not observed at run time",
+}
 
 ADVICE_FOR_SITES = (
-    "find out who keeps what this line makes: a graph that is never freed, an extension in C++,"
+    "find what keeps the result of this line: a graph that is never freed, an extension in C++,"
     " a cycle through autograd"
 )
 ADVICE_OUT_OF_SIGHT = (
@@ -43,7 +46,7 @@ _BY_KIND = {
         "break the cycle (weakref, or del the attribute), or let the collector run",
     ),
     HolderKind.ITERATOR: (
-        "an iterator that keeps everything it has seen",
+        "an iterator that keeps all elements",
         "make a new iterator for each epoch: while True: for batch in loader: ...",
     ),
     HolderKind.LRU_CACHE: ("", "give the cache a maxsize that fits, key it on something small, or drop the cache"),
@@ -106,13 +109,13 @@ def survives(site: Site, beside: Sequence[Holder]) -> str:
 def cause_of(holder: Holder) -> str:
     """The kind of leak in words."""
     if holder.kind is HolderKind.LRU_CACHE and holder.hits == 0:
-        return "a cache that keeps everything and has never been hit"
+        return "an unbounded cache without a hit"
     return _BY_KIND.get(holder.kind, ("", ""))[0] or _BY_CONTENTS[holder.contents][0]
 
 
 def cause_of_site(site: Site) -> str:
     """The kind of leak in words, where no holder is known."""
-    outside = "memory that is never freed, held outside of Python's sight"
+    outside = "memory that is never freed, held outside of Python"
     return "a graph that was never freed" if site.in_backward else outside
 
 

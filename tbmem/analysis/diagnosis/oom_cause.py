@@ -13,7 +13,7 @@ _CONTEXT = 3 * GIB // 2
 """Bytes that CUDA's context and its kernels take of a device at most: less is not attributed to other processes."""
 _SMALL = 0.05  # share of the capacity below which a cause that is not enough by itself is not reported
 _OTHERS_ADVICE = (
-    "see who is there with nvidia-smi (or ps): a forgotten process, another rank on the same device; give each"
+    "list the processes with nvidia-smi (or ps): a forgotten process, another rank on the same device; give each"
     " rank its own device"
 )
 _LIMIT_ADVICE = {
@@ -100,9 +100,9 @@ def _others(shortage: OomEvent) -> list[Reason]:
 def _capacity(shortage: OomEvent, is_too_large: bool) -> Reason:
     limit = shortage.limits[0] if shortage.limits else None
     if limit is None:
-        text, advice = "what is alive and what was asked for are more than there is", ADVICE[FindingKind.OOM]
+        text, advice = "live memory and the request exceed the capacity", ADVICE[FindingKind.OOM]
         return Reason(cause=Cause.CAPACITY, bytes=0, enough=False, text=text, advice=advice)
-    request = "what was asked for" if shortage.requested is None else f"{format_bytes(shortage.requested)} more"
+    request = "the request" if shortage.requested is None else f"{format_bytes(shortage.requested)} more"
     name, total = f"the {limit.name}" if limit.name == CGROUP else limit.name, format_bytes(limit.total)
     if is_too_large:
         text = f"the request alone ({format_bytes(shortage.requested or 0)}) is larger than {name} ({total})"

@@ -16,7 +16,7 @@ from tbmem.model.timeline_tables import BlockState
 MOST = 10
 """Holders that are reported."""
 _LINES = 3
-NAMELESS = "no variable of Python's (autograd's graphs, libraries)"
+NAMELESS = "no Python variable (autograd graphs, libraries)"
 """Holder of a block without a live tensor and without a recorded stack."""
 
 

@@ -276,5 +276,8 @@ def _verdict(
     # replay on a device of that size
     failure = replay(order.events, CachingAllocator(settings, SimpleDevice(room, outside))).failure
     if not failure:
-        return Fit.TIGHT, f"It is tight: {format_bytes(need)} are wanted and {has}; cached memory will have to go back."
+        return (
+            Fit.TIGHT,
+            f"It is tight: {format_bytes(need)} are needed and {has}; cached memory will have to be released.",
+        )
     return Fit.NO, f"It does not fit: {format_bytes(need)} are needed and {has}. {failure}."

@@ -66,23 +66,21 @@ def _notes(recorded: AllocationTimeline, timeline: AllocationTimeline, labels: L
     bases = {device.name: device.base_bytes for device in recorded.devices}
     for device in timeline.devices:
         if device.name not in bases:
-            text = "the recording has no events of it; only what the address book noted there is counted"
+            text = "the recording has no events of it; only storages in the address book are counted"
             notes.append(f"{device.name}: {text}.")
         elif older := device.base_bytes - bases[device.name]:
             notes.append(
-                f"{device.name}: {format_bytes(older)} of parameters, optimizer state and the like are older than the"
-                " recording and known from the address book: they are counted in the peak."
+                f"{device.name}: {format_bytes(older)} of parameters, optimizer state and similar are older than the"
+                f" recording and known from the address book: they are counted in the peak."
             )
     steps = np.unique(timeline.rows.step[timeline.rows.step >= 0])
     if (timeline.rows.alloc_event >= 0).any() and len(steps) < MIN_GENERATIONS:
         notes.append(
-            f"{len(steps) or 'No'} step{'s' * (len(steps) != 1)} can be told apart; what piles up step by step is"
-            f" looked for from {MIN_GENERATIONS} on."
+            f"{len(steps) or 'No'} step{'s' * (len(steps) != 1)} can be distinguished; accumulation over steps is"
+            f" detected from {MIN_GENERATIONS} on."
         )
     if len(labels.names) > len(Category):
-        notes.append(
-            "The categories are inferred from words in stacks and operators: there is no address book beside the file."
-        )
+        notes.append("The categories are inferred from stacks and operators: there is no address book beside the file.")
     return notes
 
 

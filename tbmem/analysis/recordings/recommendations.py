@@ -61,7 +61,7 @@ def _on_out_of_memory(facts: DeviceFacts) -> Iterator[Recommendation]:
         return
     text = (
         f"Out of memory for {format_bytes(failed)} while {format_bytes(free)} lay free in pieces, the largest"
-        f" {format_bytes(largest)}: fragmentation was in the way."
+        f" {format_bytes(largest)}: fragmentation prevented it."
     )
     yield Recommendation(message=text, setting=_EXPAND, trigger="failing_request_bytes", value=failed, limit=largest)
 
@@ -81,17 +81,15 @@ def _on_cache(facts: DeviceFacts) -> Iterator[Recommendation]:
     spare = never_used - (parts.fragmented_bytes or 0)
     if min(spare, cached) > limit and not _is_set(facts, "garbage_collection_threshold"):
         text = (
-            f"{format_bytes(never_used)} ({format_share(never_used, most)} that were reserved at most) were not in use"
+            f"{format_bytes(never_used)} ({format_share(never_used, most)} that were reserved at most) were unused"
             f" even at the peak, and {format_bytes(cached)} are cached at the end: torch can use them again, other"
             " processes cannot."
         )
         setting = f"{CONF}=garbage_collection_threshold:0.8, or torch.cuda.empty_cache() once a phase is over"
         yield Recommendation(message=text, setting=setting, trigger="never_used_bytes", value=never_used, limit=limit)
     if largest is not None and min(spare, cached, largest) > _LARGE_BLOCK:
-        text = (
-            f"One free block has {format_bytes(largest)}, and {format_bytes(never_used)} of what is reserved were not"
-            " in use even at the peak: what the block held may have gone for good."
-        )
+        text = f"One free block has {format_bytes(largest)}, and {format_bytes(never_used)} of what is reserved were"
+        " unused even at the peak: what the block held may be unused from now on."
         setting, trigger = "torch.cuda.empty_cache() once, if it does not come back", "largest_free_block_bytes"
         yield Recommendation(message=text, setting=setting, trigger=trigger, value=largest, limit=_LARGE_BLOCK)
 
@@ -109,10 +107,10 @@ def _on_fragments(facts: DeviceFacts) -> Iterator[Recommendation]:
     text = (
         f"{format_bytes(fragmented)} ({100 * fragmented / most:.1f} % of the most that was reserved) lie free in"
         f" {parts.gaps} gaps between used blocks, the largest {format_bytes(parts.largest_gap_bytes or 0)}, and"
-        f" {format_bytes(never_used)} were not in use even at the peak: this is fragmentation."
+        f" {format_bytes(never_used)} were unused even at the peak: this is fragmentation."
     )
     # torch ignores max_split_size_mb where segments are expandable
-    other = "allocate what lasts before what comes and goes (expandable_segments is on already)"
+    other = "allocate long-lived tensors before temporary ones (expandable_segments is on already)"
     setting = _EXPAND if _can_expand(facts) else other
     yield Recommendation(message=text, setting=setting, trigger="fragmented_bytes", value=fragmented, limit=limit)
 

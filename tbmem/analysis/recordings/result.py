@@ -114,7 +114,7 @@ class Fragmentation:
     fragmented_bytes: int | None = None
     """The rest of it: between blocks in use, where it serves only requests that fit."""
     rounding_loss_bytes: int | None = None
-    """In used blocks, beyond what was asked for."""
+    """In used blocks, beyond the request."""
     pending_free_bytes: int | None = None
     """Let go of by the program, perhaps in use by another stream."""
     largest_free_block_bytes: int | None = None

@@ -91,7 +91,7 @@ def _compare(device: DeviceHistory, check: str, measured: float, limit: float, m
 def _check_peak(device: DeviceHistory, check: str, limit: float, requirement: str) -> Result:
     peak = device.peak
     if peak is None:
-        raise UsageError(f"{device.place}: no peak is known, so {check} cannot be told")
+        raise UsageError(f"{device.place}: no peak is known, so {check} cannot be determined")
     message = f"peak {format_bytes(peak.bytes)} in step {peak.step}, {requirement}"
     return _compare(device, check, peak.bytes, limit, message)
 

@@ -132,7 +132,7 @@ def _from_factory(job: Job) -> Workload:
     if asked := [key for key in required if key not in given]:
         only_length = set(asked) <= {"seq", "sequence"}
         instead = "say --seq" if only_length else f"give it a default (given: {', '.join(offered)})"
-        raise UsageError(f"--model {job.model}: the factory asks for {', '.join(asked)}; {instead}")
+        raise UsageError(f"--model {job.model}: the factory has parameters {', '.join(asked)}; {instead}")
     made = factory(**given)
     if isinstance(made, nn.Module):
         raise UsageError(f"--model {job.model}: the factory returns a model only; return (model, batch) or more")

@@ -49,7 +49,7 @@ def draw_timeline(analysis: Analysis, device: DeviceAnalysis, layers: Layers, pa
         strip.set_xlabel(label)
         if len(x) <= _FEW:
             strip.set_xticks([])
-            strip.set_xlabel("next to nothing was recorded: all of this was there before")
+            strip.set_xlabel("almost nothing was recorded: all of this existed before")
         if x[-1] > x[0]:
             axes.set_xlim(x[0], x[-1])
 

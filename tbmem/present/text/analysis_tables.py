@@ -32,7 +32,7 @@ def analysis_screen(analysis: Analysis) -> RenderableType:
     hidden = [device for device in analysis.devices if device not in shown]
     if hidden:
         sizes = ", ".join(f"{device_label(device.name)} {format_bytes(device.peak.bytes)}" for device in hidden)
-        parts.append(Text(f"too little to speak of: {sizes}", style="dim"))
+        parts.append(Text(f"negligible: {sizes}", style="dim"))
     if analysis.notes:
         parts.append(_list("Not known", analysis.notes, "dim"))
     return Group(*parts)

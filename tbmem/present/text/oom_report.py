@@ -30,7 +30,7 @@ def near_sentence(report: OomReport) -> str:
     shortage = report.shortage
     limit = shortage.limits[0]
     place = f"the {limit.name}" if limit.name == CGROUP else limit.name
-    end = "the kernel kills it without a word" if limit.name in (CGROUP, MACHINE) else "its requests fail"
+    end = "the kernel kills it without a message" if limit.name in (CGROUP, MACHINE) else "its requests fail"
     return (
         f"{place} is nearly used up: {format_bytes(limit.free)} of {format_bytes(limit.total)} left, this process"
         f" holds {format_bytes(shortage.process or 0)}; at the limit {end}"

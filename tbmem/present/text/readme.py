@@ -21,7 +21,7 @@ _KNOWN_BY = {"known": "its name", "inferred": "inference", "mixed": "both", "non
 _CATEGORIES = 5
 _LINES = 5
 _FILES = (
-    ("report.html", "everything, to look at and zoom into; needs no network"),
+    ("report.html", "all views, interactive; needs no network"),
     ("analysis_report.txt", "all figures to the byte: top 50, categories, fragmentation, recommendations"),
     ("analysis.json", "the same figures for programs, as `tbmem analyze --json` prints them"),
 )
@@ -87,7 +87,7 @@ def _findings(device: DeviceAnalysis) -> Iterable[str]:
     if device.suspects:
         yield from (f"- **Suspected leak**: {plain_markdown(suspect.message)}" for suspect in device.suspects)
     elif device.peak.step >= 0:
-        yield "- Nothing piles up from step to step, as far as this recording shows."
+        yield "- Nothing accumulates from step to step in this recording."
 
 
 def _peak_sentence(device: DeviceAnalysis) -> str:
@@ -133,7 +133,7 @@ def comparison_text(analyses: Sequence[Analysis], odd: OddOne | None, written: s
         name = f"**{name}**" if odd is not None and odd.name == analysis.name else name
         cells = (f"[{name}]({analysis.name}/README.md)", *side_cells(device), str(len(device.suspects) or ""))
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", "Side by side, to look at: [report.html](report.html)."]) + "\n"
+    return "\n".join([*lines, "", "Side by side: [report.html](report.html)."]) + "\n"
 
 
 def _code(text: str) -> str:

@@ -15,7 +15,8 @@ _CALLBACK = [
 
 NO_RUNS: Empty = {
     "title": "No memory data in this log folder yet",
-    "text": "Put the callback into a training loop, or run a script under tbmem; the tab fills while the run trains.",
+    "text": "Add the callback to a training loop, or run a script under tbmem; the tab is updated while the run"
+    " trains.",
     "commands": ["tbmem demo --logdir runs", "tbmem run --logdir runs train.py", "", *_CALLBACK],
 }
 NO_LOGDIR: Empty = {
@@ -29,7 +30,7 @@ NO_LOG: Empty = {
     "commands": _CALLBACK,
 }
 NO_SAMPLES: Empty = {
-    "title": "Not one step has been logged yet",
+    "title": "No step has been logged yet",
     "text": "The first steps appear a second after they end. Reload, or switch automatic reload on.",
     "commands": [],
 }
@@ -39,32 +40,33 @@ NO_RECORDINGS: Empty = {
     "commands": ["profiling:", "  enabled: true", "  wait: 1", "  warmup: 2", "  active: 3", "  repeat: 2"],
 }
 NOTHING_RECORDED: Empty = {
-    "title": "Not one allocation of this device was recorded",
-    "text": "What is known of it was there before the recording began, and is in Peak and Segments.",
+    "title": "No allocation of this device was recorded",
+    "text": "Its memory was allocated before the recording began; see Peak and Segments.",
     "commands": ["torch.cuda.memory._record_memory_history()", "tbmem.record(...)"],
 }
 NO_SEGMENTS: Empty = {
     "title": "This recording does not say how the allocator's memory is laid out",
-    "text": "Segments and blocks stand in memory snapshots of an accelerator; a trace and the CPU have none.",
+    "text": "Segments and blocks are in memory snapshots of an accelerator; traces and recordings of the CPU have"
+    " none.",
     "commands": ["snapshot:", "  enabled: true", "", "tbmem.record(...)   # around any code on a GPU"],
 }
 NO_OPERATORS: Empty = {
     "title": "This recording does not say which operators ran",
-    "text": "Operators stand in the profiler's traces, recorded with profile_memory=True.",
+    "text": "Operators are in the profiler's traces, recorded with profile_memory=True.",
     "commands": ["profiling:", "  enabled: true"],
 }
 ONE_RANK: Empty = {
     "title": "Only one rank has written",
-    "text": "With all ranks logging, the odd one out is named here.",
+    "text": "With all ranks logging, ranks that differ are named here.",
     "commands": ["run:", "  ranks: all"],
 }
 NOTHING_TO_COMPARE: Empty = {
     "title": "These two have nothing in common",
-    "text": "Neither their logs nor their recordings speak of the same device.",
+    "text": "Neither their logs nor their recordings have a device in common.",
     "commands": ["tbmem compare A B"],
 }
 NO_ESTIMATE: Empty = {
     "title": "There is no estimate in this run's folder",
-    "text": "A prediction made without a GPU can be laid over what was measured: write it into the run's folder.",
+    "text": "An estimate can be shown over the measurement: write it into the run's folder.",
     "commands": ["tbmem estimate --model ... --out RUN", "tbmem estimate --model ... --json > RUN/estimate.json"],
 }

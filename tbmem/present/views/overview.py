@@ -154,4 +154,4 @@ def _outlier(cards: Sequence[dict[str, Any]]) -> tuple[int | None, str | None]:
     number = known[at][0]
     rank = f"Rank {cards[number]['rank']} ({cards[number]['name']})"
     middle = format_bytes(float(np.median(peaks)))
-    return number, f"{rank} is the odd one: a peak of {format_bytes(peaks[at])}, where the middle of all is {middle}."
+    return number, f"{rank} differs from the others: a peak of {format_bytes(peaks[at])}, where the median is {middle}."

@@ -92,7 +92,7 @@ class EvidenceSession:
         affordable = self._config.max_seconds / max(took, 1e-9)
         if self._censuses_left and affordable < _FEWEST_LOOKS:
             self._censuses_left = 0
-            self._notes.append(f"the search for holders was cut short: one look at this heap takes {took:.1f} s")
+            self._notes.append(f"the search for holders was cut short: one pass over this heap takes {took:.1f} s")
         elif self._censuses_left == 1 and affordable < _LOOKS:
             self._censuses_left = 0
 

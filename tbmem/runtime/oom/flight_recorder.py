@@ -193,8 +193,8 @@ class FlightRecorder:
     def _log_caught(self, pending: _Reported) -> None:
         shortage = pending.report.shortage
         get_logger().info(
-            "step %d · a request of %s on %s failed and the training went on: it was caught, or a library tried what"
-            " needs less",
+            "step %d · a request of %s on %s failed and training continued: the error was handled, or a library tried"
+            " an alternative that needs less",
             *(shortage.step, format_bytes(shortage.requested or 0), shortage.device),
         )
         self._run.log({"type": "caught", "time": time.time(), "files": list(pending.files), **pending.report.to_dict()})

@@ -21,7 +21,7 @@ from tbmem.sources.snapshot.reader import timeline_of_snapshot
 from tbmem.sources.torch_state.out_of_memory import device_of, requested_bytes
 
 _NO_STACKS = "no stacks were recorded: snapshot.history=run keeps the line of each block"
-_NOT_ALL = "there are more objects than were looked at: some names may be missing"
+_NOT_ALL = "there are more objects than were examined: some names may be missing"
 
 
 def device_report(request: FailedRequest, situation: RunContext, snapshot: Mapping[str, Any] | None) -> OomReport:

@@ -42,10 +42,12 @@ class _PlainUnpickler(pickle.Unpickler):
     """Refuses every global, without which a pickle cannot call anything."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
-        raise UnsafeFileError(f"the pickle asks for {module}.{name}, which no memory snapshot needs: nothing was run")
+        raise UnsafeFileError(
+            f"the pickle asks for {module}.{name}, which no memory snapshot needs: nothing was executed"
+        )
 
     def persistent_load(self, pid: Any) -> NoReturn:
-        raise UnsafeFileError("the pickle asks for an object from outside, which no memory snapshot needs")
+        raise UnsafeFileError("the pickle refers to an external object, which no memory snapshot needs")
 
 
 def load_plain_pickle(path: str | os.PathLike[str]) -> Any:

@@ -77,7 +77,7 @@ class RetainerSearch:
         self._other_threads_run = any(True for top in frames_of_other_threads() for _ in user_frames(top))
         if not tracer.start(frame):
             tracer.stop(None)
-            self._notes.append("A debugger or a coverage tool is at work: lines are read from the source.")
+            self._notes.append("A debugger or a coverage tool is active: lines are read from the source.")
             return False
         self._tracer = tracer
         return True
@@ -115,7 +115,7 @@ class RetainerSearch:
         """Holders, most bytes per step first, and notes on what could not be seen."""
         if self._candidates is None:
             if self._counts.looks < LOOKS:
-                return (), ("Fewer than three looks were taken: nothing can be said to grow.",)
+                return (), ("Fewer than three observations were made: growth cannot be determined.",)
             self._find(frame)
         holders = [self._finished(each) for each in (self._candidates or ())[: 2 * _MAX_REPORTED]]
         return tuple(each for each in holders if each is not None)[:_MAX_REPORTED], tuple(dict.fromkeys(self._notes))
@@ -153,7 +153,7 @@ class RetainerSearch:
             objects = ObjectTable()
             context.files = tuple(dict.fromkeys((*context.files, *traversal.user_files())))
             if not traversal.complete:
-                context.notes.append("There are more objects than were looked at: some names may be missing.")
+                context.notes.append("There are more objects than were examined: some names may be missing.")
             self._fill(context, objects, traversal)
             classes = noted_classes(context, self._counts, objects, traversal)
             del objects, traversal

@@ -23,8 +23,8 @@ from tbmem.sources.torch_state import profiler_state
 
 _COST_OF_A_CALL = 3.5e-6  # seconds to record and read one call of a Python function
 _MOST_CALLS = 30_000
-_STARTED = "another profiler was started while births were watched"
-_AT_WORK = "another profiler of torch is at work"
+_STARTED = "another profiler was started while survivors were recorded"
+_AT_WORK = "another torch profiler is active"
 
 
 class ProfilerSurvivors(SurvivorTracker):
@@ -141,7 +141,7 @@ class ProfilerSurvivors(SurvivorTracker):
             return None
         if threading.current_thread() is not threading.main_thread():
             # torch crashes the process when a profile is stopped in another thread than its own
-            self._notes.append("the training went on in another thread")
+            self._notes.append("training continued in another thread")
             return None
         self._is_recording = False
         try:
@@ -160,7 +160,7 @@ class ProfilerSurvivors(SurvivorTracker):
 def why_not() -> str:
     """Why allocations on the CPU cannot be tracked now: one sentence; empty where they can."""
     reasons = {
-        "births are watched in the main thread only": threading.current_thread() is not threading.main_thread(),
+        "survivors are recorded in the main thread only": threading.current_thread() is not threading.main_thread(),
         "a profile function is set (sys.setprofile)": sys.getprofile() is not None,
         _AT_WORK: _profiler_enabled() or torch_profiler._is_profiler_enabled,
         "steps end inside of a backward pass": profiler_state.in_backward(),

@@ -62,7 +62,7 @@ def _read(path: str) -> tuple[AllocationTimeline, TraceColumns, int]:
         except FileFormatError:
             raise
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            what = f"an event near number {events.count} is none of torch.profiler ({error})"
+            what = f"event number {events.count} is none of torch.profiler ({error})"
             raise FileFormatError(f"{path}: {what}") from error
     if not len(columns.memory):
         reason = f"{events.count} events, none of them [memory]: {_NO_MEMORY}" if events.count else _NO_EVENT

@@ -213,7 +213,7 @@ def test_what_stays_open_is_decided_by_patience() -> None:
     assert "leak" in kinds(findings)
     leak = next(finding for finding in findings if finding.kind is FindingKind.LEAK)
     assert leak.last_step <= 320
-    assert "looked into without an answer: held by list 'losses' in train()" in leak.message
+    assert "investigated without a result: held by list 'losses' in train()" in leak.message
 
 
 def test_a_conclusion_about_what_is_gone_changes_nothing() -> None:
@@ -379,7 +379,7 @@ def test_fragmentation_is_told_in_the_figures_of_an_analysis() -> None:
     verdict = judge(fragmented(60, 15))[-1]
 
     assert verdict.message == (
-        "20.00 GiB (33 % of 60.00 GiB that are reserved) were not in use even at the peak: 15.00 GiB are fragmented, in"
+        "20.00 GiB (33 % of 60.00 GiB that are reserved) were unused even at the peak: 15.00 GiB are fragmented, in"
         " gaps between used blocks that fit no request"
     )
     assert (verdict.evidence["never_used_bytes"], verdict.evidence["fragmented_bytes"]) == (20 * GIB, 15 * GIB)

@@ -86,7 +86,7 @@ def test_47_48_47_48_is_stable() -> None:
     findings = judge(series([47 + step % 2 for step in range(40)]))
     # then
     assert kinds(findings) == [STABLE]
-    assert findings[0].message == "stable at 47.00 to 48.00 GiB over 39 judged steps"
+    assert findings[0].message == "stable at 47.00 to 48.00 GiB over 39 evaluated steps"
 
 
 # what is kept
@@ -269,7 +269,7 @@ def test_steps_of_the_warm_up_are_not_judged(warmup: int) -> None:
     findings = judge(series(levels), PatternsConfig(warmup_steps=warmup))
     # then
     assert kinds(findings) == [STABLE]
-    assert findings[0].message == "stable at 45.00 GiB over 60 judged steps"
+    assert findings[0].message == "stable at 45.00 GiB over 60 evaluated steps"
 
 
 def test_capacity_is_watched_during_the_warm_up_too() -> None:

@@ -184,7 +184,7 @@ def test_what_nothing_in_sight_holds_is_a_leak_when_it_was_looked_for_twice() ->
     conclusion = concluded(looked_before=1)
     # then
     assert conclusion.outcome is Outcome.CONFIRMED
-    assert conclusion.cause == "memory outside torch's sight"
+    assert conclusion.cause == "memory outside of torch"
     # but not where births could not be watched, and not what the collector will free
     assert concluded(sites=None, looked_before=1).outcome is Outcome.OPEN
     cycle = replace(LIST, kind=HolderKind.GARBAGE)

@@ -147,4 +147,4 @@ def test_on_the_host_the_tightest_limit_is_named_with_what_to_change() -> None:
 def test_nothing_known_is_still_a_sentence() -> None:
     (reason,) = reasons_of(OomEvent(device="cpu", step=1, requested=None))
 
-    assert reason.text == "what is alive and what was asked for are more than there is"
+    assert reason.text == "live memory and the request exceed the capacity"

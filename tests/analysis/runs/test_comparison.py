@@ -1,4 +1,4 @@
-"""Two analyses, and many: what grew, and which is the odd one."""
+"""Two analyses, and many: what grew, and which differs from the others."""
 
 from __future__ import annotations
 
@@ -138,7 +138,8 @@ def test_the_odd_one_tells_why() -> None:
 
     assert found is not None
     assert found.message == (
-        "rank1 is the odd one: peak of 2.00 MiB, where the middle is 1.00 MiB (+1.00 MiB); Linear/MatMul +1.00 MiB."
+        "rank1 differs from the others: peak of 2.00 MiB, where the median is 1.00 MiB (+1.00 MiB); Linear/MatMul"
+        " +1.00 MiB."
     )
 
 

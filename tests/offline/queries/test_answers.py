@@ -338,7 +338,7 @@ def test_ranks_and_the_odd_one(folder: Folder) -> None:
 
     assert ranks["columns"]["rank"] == [0, 1, 2, 3]
     assert ranks["columns"]["odd"] == [False, False, True, False]
-    assert ranks["odd"].startswith("Rank 2 (GPU 0) is the odd one")
+    assert ranks["odd"].startswith("Rank 2 (GPU 0) differs from the others")
     assert (ranks["recordings"]["rank"], ranks["recordings"]["peak"]) == ([1], [1000])
     assert ranks["empty"] is None
 

@@ -99,7 +99,7 @@ def test_the_readme_of_several(tmp_path: Path) -> None:
 
     text = comparison_text(analyses, odd_one(analyses))
 
-    assert "rank2 is the odd one" in text
+    assert "rank2 differs from the others" in text
     assert "[**rank2**](rank2/README.md)" in text
     assert "None of them" not in text
 

@@ -18,7 +18,7 @@ VERDICT = Finding(
     device="cuda:0",
     first_step=1,
     last_step=30,
-    message="stable between 45.00 GiB and 46.00 GiB over 29 judged steps",
+    message="stable between 45.00 GiB and 46.00 GiB over 29 evaluated steps",
 )
 COST = ProfilerCost(
     windows=2,
@@ -62,7 +62,7 @@ BARE = replace(
 def test_the_lines_of_a_full_run() -> None:
     assert summary_lines(SUMMARY) == [
         "30 steps in 12.3 s",
-        "verdict GPU 0: STABLE · stable between 45.00 GiB and 46.00 GiB over 29 judged steps",
+        "verdict GPU 0: STABLE · stable between 45.00 GiB and 46.00 GiB over 29 evaluated steps",
         "peak GPU 0: 60.00 GiB (75 % of 80.00 GiB) in step 7",
         "profiler: 6 steps recorded in 2 windows · a recorded step took 3.0 times as long as a plain one"
         " · 1.2 s to write 12.00 MiB · up to 200.00 MiB of host memory",

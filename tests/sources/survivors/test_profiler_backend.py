@@ -244,7 +244,7 @@ def test_a_profiler_of_the_program_is_left_alone() -> None:
         torch.ones(10)
 
     assert report.sites is None
-    assert report.notes == ("another profiler of torch is at work",)
+    assert report.notes == ("another torch profiler is active",)
     assert "aten::ones" in {event.name for event in theirs.events()}
 
 
@@ -272,7 +272,7 @@ def test_a_profiler_that_the_program_starts_meanwhile_goes_first() -> None:
         torch.ones(10)
 
     assert report.sites is None
-    assert report.notes == ("another profiler was started while births were watched",)
+    assert report.notes == ("another profiler was started while survivors were recorded",)
     assert "aten::ones" in {event.name for event in theirs.events()}
 
 
@@ -298,7 +298,7 @@ def test_other_threads_are_not_watched() -> None:
     thread.join()
 
     assert reports[0].sites is None
-    assert reports[0].notes == ("births are watched in the main thread only",)
+    assert reports[0].notes == ("survivors are recorded in the main thread only",)
 
 
 def test_a_window_can_be_abandoned_at_any_moment_and_twice() -> None:
