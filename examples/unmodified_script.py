@@ -1,4 +1,4 @@
-"""A training that knows nothing of tbmem: `tbmem run -- examples/unmodified_script.py --steps 30`."""
+"""A training script without tbmem: `tbmem run -- examples/unmodified_script.py --steps 30`."""
 
 from __future__ import annotations
 

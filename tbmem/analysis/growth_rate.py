@@ -58,7 +58,7 @@ def growth_rate(points: Sequence[Point]) -> float | None:
     """How fast a level rises, in bytes per step; ``None`` for too few points to tell.
 
     It is the median of the slopes between points that are far enough apart (Theil and Sen): neither a few outliers nor
-    steps of a staircase move it.
+    changes of level move it.
     """
     ordered = slopes(points) if len(points) >= _ENOUGH_POINTS else []
     return quantile(ordered, 0.5) if ordered else None

@@ -145,7 +145,7 @@ class LifetimeClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """Allocations of one stack that pile up: made in every step, alive at the end, none freed."""
+    """Allocations of one stack that accumulate: made in every step, alive at the end, none freed."""
 
     line: str
     stack: tuple[str, ...]

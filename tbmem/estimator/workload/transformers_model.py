@@ -246,7 +246,7 @@ class _Batch:
 
 
 class _Task(NamedTuple):
-    """A training task."""
+    """What a model is trained for."""
 
     models: str
     """Transformers' table of the models for it: ``MODEL_<models>MAPPING_NAMES``."""

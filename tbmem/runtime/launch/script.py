@@ -118,7 +118,7 @@ class Program:
 
 
 def _unless_safe_path(import_path: str) -> str | None:
-    """The entry for ``sys.path``, unless Python was told to leave such out (``-P``, ``-I``)."""
+    """The entry for ``sys.path``, unless Python was started without (``-P``, ``-I``)."""
     return None if getattr(sys.flags, "safe_path", False) or sys.flags.isolated else import_path
 
 

@@ -62,7 +62,7 @@ _SELF = resource.RUSAGE_SELF if resource is not None else 0
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes in which the system counts its peak, getrusage(2)
 _RSS_SECONDS = _PEAK_SECONDS = 0.02
 """Time between two readings where steps are shorter; each is a call or two of the kernel: 6 µs on warm caches, 20 to 60
-in a training on a virtual machine."""
+in a training run on a virtual machine."""
 _PEAKS_ON_CREDIT = 300
 """Readings that may come at once: the first few hundred steps have their own peaks, however short they are."""
 _FLOOR_MARGIN = 4 << 20

@@ -11,7 +11,7 @@ from tbmem.model.sample import NOTHING, DeviceReading
 
 _SHARE_OF_TIME = 0.003
 """Share of the run's time that readings may take: malloc walks all its free chunks to count them. That takes 2 µs in a
-young heap, 10 µs in the middle of a training, when no chunk is in a cache, milliseconds in a heap with a hundred
+young heap, 10 µs during a training run, when no chunk is in a cache, milliseconds in a heap with a hundred
 thousand holes. Steps of a few milliseconds are all read."""
 _SHARE_OF_A_STEP = 250e-6
 """Seconds per step that readings may take instead at the beginning, where a reading of every step counts: 0.1 to 0.2 ms

@@ -79,7 +79,7 @@ function shareBar(shares, total) {
 
 function advice(answer) {
   const said = (one) => answer.advice.some((other) => other.message.includes(one.message));
-  const suspects = answer.suspects.filter((one) => !said(one)).map((one) => el("li", {}, el("b", {}, "Piles up: "), one.message));
+  const suspects = answer.suspects.filter((one) => !said(one)).map((one) => el("li", {}, el("b", {}, "Accumulates: "), one.message));
   const wise = answer.advice.map((one) => el("li", {}, one.message, one.setting && [" ", el("code", {}, one.setting)]));
   const all = [...suspects, ...wise];
   return all.length ? el("ul", { class: "advice-list" }, all) : null;
