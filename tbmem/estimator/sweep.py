@@ -34,7 +34,7 @@ from tbmem.errors import UsageError
 from tbmem.estimator.tracker.tracker import AllocationTracker
 from tbmem.estimator.worker import child_environment, simulate_jobs
 from tbmem.estimator.workload.decoder import SHAPES, Decoder
-from tbmem.estimator.workload.train_step import Observer, Training
+from tbmem.estimator.workload.train_step import Training
 from tbmem.estimator.workload.workload import make_workload
 from tbmem.model.category import Category, Phase
 from tbmem.model.files import TIMELINE_SUFFIX, atomic_write
@@ -210,8 +210,12 @@ def measure_in_child(case: SweepCase, path: Path) -> SweepCell:
     return SweepCell(case=case, status=Status.FAILED, note=note)
 
 
-class NullObserver(Observer):
+class NullObserver:
     """Ignores what a training run reports."""
+
+    def begin_step(self, step: int) -> None: ...  # noqa: D102
+    def begin_phase(self, phase: Phase) -> None: ...  # noqa: D102
+    def mark(self, tensor: Any, category: Category, module: str | None = None) -> None: ...  # noqa: D102
 
 
 def run_cell(case: SweepCase, path: Path) -> SweepCell:
@@ -224,7 +228,7 @@ def run_cell(case: SweepCase, path: Path) -> SweepCell:
         bfloat16 = case.kind == "cpu" or torch.cuda.is_bf16_supported(including_emulation=False)
         usable, note = usable_precision(case, bfloat16)
         torch.manual_seed(0)
-        training = Training(usable.job(), make_workload(usable.job()), NullObserver())  # type: ignore[abstract]
+        training = Training(usable.job(), make_workload(usable.job()), NullObserver())
         for number in range(case.warmup):
             training.step(number)
         peak, seconds = (_on_cpu if case.kind == "cpu" else _on_cuda)(training, case, path)
@@ -298,7 +302,7 @@ def _counted_step(training: Training, number: int) -> SimulatedRun:
         tracker.modules.register_names(training.model, type(training.model).__name__)
         training.step(number)
         tracker.log.phase = Phase.OTHER
-        training.observer = NullObserver()  # type: ignore[abstract]
+        training.observer = NullObserver()
     return tracker.log.run((), {"device": training.job.device})
 
 
