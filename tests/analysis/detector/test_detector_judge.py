@@ -416,7 +416,7 @@ def test_published_runs_that_were_stable_are_stable(name: str, corpus: Path) -> 
 def test_published_runs_of_a_few_points_are_too_short_to_tell(name: str, corpus: Path) -> None:
     findings = judge(published(corpus, name))
     assert kinds(findings) == [WARMUP]
-    assert findings[0].message.startswith("too short to tell")
+    assert findings[0].message.startswith("too few steps for a verdict")
 
 
 @pytest.mark.parametrize(("name", "verdict"), RAMPS.items())

@@ -127,7 +127,7 @@ def test_two_steps_tell_nothing() -> None:
 
     assert analysis.devices[0].suspects == ()
     # and it is said
-    assert any(note.startswith("2 steps can be told apart") for note in analysis.notes)
+    assert any(note.startswith("2 steps can be distinguished") for note in analysis.notes)
 
 
 def test_an_empty_recording() -> None:
