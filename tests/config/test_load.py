@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -17,18 +16,6 @@ from tbmem.errors import ConfigError
 from tests.conftest import PROJECT
 
 CONFIGS = sorted((PROJECT / "configs").glob("*.yaml"))
-
-
-@pytest.fixture(autouse=True)
-def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The settings of whoever runs the tests are not part of them."""
-    for name in [name for name in os.environ if name.startswith("TBMEM_") and name != "TBMEM_CORPUS"]:
-        monkeypatch.delenv(name)
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "memory.yaml"
 
 
 # layers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,6 @@ from omegaconf import OmegaConf
 
 from tbmem.config import Config, MonitorConfig, ProfilingConfig, RunConfig, load_config, load_with_origins
 from tbmem.errors import ConfigError
-
-
-@pytest.fixture(autouse=True)
-def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The settings of whoever runs the tests are not part of them."""
-    for name in [name for name in os.environ if name.startswith("TBMEM_") and name != "TBMEM_CORPUS"]:
-        monkeypatch.delenv(name)
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "memory.yaml"
 
 
 def refusal(*args: Any, **others: Any) -> str:
