@@ -8,7 +8,6 @@ from functools import cache
 import numpy as np
 import pytest
 
-from tbmem.estimator.parallel.pipeline import microbatch_order
 from tbmem.estimator.worker import simulate_jobs
 from tbmem.model.category import Category
 from tbmem.model.job import Job
@@ -122,16 +121,3 @@ def test_experts_hold_what_the_hand_computes() -> None:
 @pytest.mark.parametrize("name", ["half, first stage", "clipped, tensor", "stage, shards", "later stage, inference"])
 def test_products_run(name: str) -> None:
     assert peak(name) > bytes_of(name, Category.PARAMETER) > 0
-
-
-def test_every_microbatch_goes_forward_and_back_once() -> None:
-    for schedule in ("1f1b", "gpipe"):
-        for stage in range(4):
-            order = list(microbatch_order(schedule, stage, 4, 8))
-            waiting = 0
-            for what, part in order:
-                waiting += 1 if what == "F" else -1
-                assert waiting >= 0
-                assert what == "B" or ("B", part) not in order[: order.index(("F", part))]
-            assert sorted(order) == sorted([(what, part) for part in range(8) for what in "FB"])
-    assert list(microbatch_order("1f1b", 3, 4, 2)) == [("F", 0), ("B", 0), ("F", 1), ("B", 1)]

@@ -1,0 +1,78 @@
+"""Memory of kernels that fake ones do not allocate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from tbmem.estimator.fake_tensors import workspaces
+from tbmem.estimator.fake_tensors.workspaces import register_gru, scratch_bytes, workspace_bytes
+from tbmem.units import KIB
+
+ATEN = torch.ops.aten
+
+
+@pytest.fixture
+def gru_kernels() -> Iterator[None]:
+    """The fake kernels of a GRU cell, for one test."""
+    assert not workspaces._libraries
+    register_gru()
+    yield
+    while workspaces._libraries:
+        workspaces._libraries.pop()._destroy()  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize(
+    ("capability", "setting"),
+    [((7, 5), ":4096:2:16:8"), ((8, 0), ":4096:2:16:8"), ((8, 9), ":4096:2:16:8"), ((9, 0), ":4096:8")],
+)
+def test_cublas_takes_what_its_default_setting_says(capability: tuple[int, int], setting: str) -> None:
+    # given CUBLAS_WORKSPACE_CONFIG: pairs of KiB and how many of them
+    numbers = [int(number) for number in setting.split(":")[1:]]
+    expected = sum(size * KIB * count for size, count in zip(numbers[::2], numbers[1::2], strict=True))
+
+    assert workspace_bytes(capability) == expected
+
+
+@pytest.mark.parametrize(
+    ("count", "dtype", "size"),
+    [(3072, torch.int64, 0), (3073, torch.int64, 3073 * 8 * 4), (4096, torch.int32, 4096 * 4 * 4)],
+)
+def test_many_indices_are_sorted(count: int, dtype: torch.dtype, size: int) -> None:
+    indices = torch.empty(count, dtype=dtype, device="meta")
+
+    assert scratch_bytes(ATEN.embedding_dense_backward.default, (None, indices)) == size
+
+
+def test_flash_attention_accumulates_in_padded_rows() -> None:
+    # given 2 samples of 3 heads, 130 tokens of 40 values: 256 rows of 64, and one sum for each row, in float32
+    query = torch.empty(2, 3, 130, 40, dtype=torch.bfloat16, device="meta")
+
+    size = scratch_bytes(ATEN._scaled_dot_product_flash_attention_backward.default, (None, query))
+
+    assert size == 2 * 3 * 256 * (64 + 1) * 4
+
+
+def test_other_operators_take_nothing() -> None:
+    assert scratch_bytes(ATEN.mm.default, (torch.empty(2, 2), torch.empty(2, 2))) == 0
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_gru_cell_has_the_shapes_of_torchs_own(bias: bool, gru_kernels: None) -> None:
+    # given 5 samples and 7 hidden values, with torch's CPU cell as reference
+    state = torch.zeros(5, 7, device="meta", requires_grad=True)
+    gates = [torch.zeros(5, 21, device="meta", requires_grad=True) for _ in range(2)]
+    biases: list[Any] = [torch.zeros(21, device="meta", requires_grad=True) for _ in range(2)] if bias else []
+    expected = torch.nn.GRUCell(3, 7, bias=bias)(torch.zeros(5, 3), torch.zeros(5, 7))
+    # when
+    after, kept = ATEN._thnn_fused_gru_cell(*gates, state, *(biases or (None, None)))
+    after.sum().backward()
+    # then
+    assert after.shape == expected.shape
+    assert kept.shape == (5, 5 * 7)
+    for given in (state, *gates, *biases):
+        assert given.grad is not None
+        assert given.grad.shape == given.shape
