@@ -128,7 +128,7 @@ def level_shift(sample: MemorySample, channel: Channel, excursion: Excursion) ->
 def periodic(sample: MemorySample, channel: Channel, excursion: Excursion) -> Finding:
     """What looked like a spike recurs with a period."""
     message = (
-        f"every {excursion.period} steps memory comes to {_level(channel, excursion)},"
+        f"every {excursion.period} steps memory reaches {_level(channel, excursion)},"
         f" {_above_usual(excursion)}{_kept(excursion)}: periodic, as with validation or checkpoints"
     )
     period = {"period_steps": excursion.period, "member_steps": list(excursion.members)}

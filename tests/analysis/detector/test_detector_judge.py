@@ -125,7 +125,7 @@ def test_a_leak_says_what_it_knows() -> None:
     assert leak.evidence["growth_bytes"] == leak.evidence["floor_last_bytes"] - leak.evidence["floor_first_bytes"]
     assert leak.evidence["steps_left"] == pytest.approx((80 - 48.2) / 0.01, rel=0.02)
     assert leak.evidence["seconds_left"] == pytest.approx(leak.evidence["steps_left"], rel=0.01)
-    assert "no evidence was taken" in leak.message
+    assert "no evidence was collected" in leak.message
     assert "out of memory in ~3 1" in leak.message
     assert json.loads(json.dumps(leak.evidence)) == leak.evidence
     assert leak.advice
@@ -209,7 +209,7 @@ def test_validation_is_told_once() -> None:
     assert kinds(findings) == [SPIKE, PERIODIC, STABLE]
     assert findings[0].first_step == 50
     assert findings[1].evidence["period_steps"] == findings[2].evidence["period_steps"] == 50
-    assert "a regular beat" in findings[2].message
+    assert "periodic, as with" in findings[2].message
 
 
 def test_the_worst_spike_is_the_verdict() -> None:
