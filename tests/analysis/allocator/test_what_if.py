@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tbmem.analysis.allocator.segments import SimpleDevice
@@ -158,13 +156,6 @@ def test_a_request_for_more_than_there_is_fits_under_no_settings() -> None:
 
     assert not found.after[0].served[0]
     assert "it does not fit under the other settings either" in "\n".join(what_if_lines("x", [found]))
-
-
-def test_a_replay_that_serves_what_failed_tells_nothing() -> None:
-    (found,) = what_ifs(in_pieces(AllocatorSettings(), 70 * MIB), [EXPANDABLE])
-    before = replace(found.before, served=(True,))
-
-    assert "so it cannot tell" in "\n".join(what_if_lines("x", [replace(found, before=before)]))
 
 
 def test_a_replay_that_runs_out_of_memory_says_so_and_is_no_saving() -> None:

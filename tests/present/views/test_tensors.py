@@ -43,7 +43,11 @@ def test_every_word_must_occur_in_some_column_and_case_does_not_matter() -> None
 
 
 def test_texts_are_sorted_by_letters_and_none_comes_first() -> None:
-    rows = [{"bytes": 1, "begin": 0, "name": "b"}, {"bytes": 2, "begin": 1}, {"bytes": 3, "begin": 2, "name": "a"}]
+    rows: list[dict[str, Any]] = [
+        {"bytes": 1, "begin": 0, "name": "b"},
+        {"bytes": 2, "begin": 1},
+        {"bytes": 3, "begin": 2, "name": "a"},
+    ]
 
     found = tensors_view(view_of(recording(*rows)), sort="name", order="asc")
 
