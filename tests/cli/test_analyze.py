@@ -1,53 +1,24 @@
-"""`tbmem analyze`, `tbmem compare` and `tbmem export`: what they print, and what they answer to bad input."""
+"""`tbmem analyze` and `tbmem compare`: what they print, and what they answer to bad input."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import pickle
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from tbmem.analysis.allocator.segments import SimpleDevice
 from tbmem.analysis.allocator.settings import AllocatorSettings
-from tbmem.cli.entry import main
 from tbmem.model.files import MONITOR_LOG
 from tbmem.model.monitor_log import SampleRow, to_line
 from tbmem.model.sample import MemorySample
 from tests.analysis.allocator.recording import busy_recorder
 from tests.analysis.allocator.test_what_if import as_snapshot
+from tests.cli.conftest import Run
 from tests.offline.snapshots import snapshot, write_snapshot
-
-
-class Done(NamedTuple):
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Done]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    """Runs a command in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: object) -> Done:
-        monkeypatch.setattr(sys, "argv", ["tbmem", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        code = ended.value.code
-        return Done(code if isinstance(code, int) else 0 if code is None else 1, out, err)
-
-    return call
 
 
 def test_every_file_of_the_corpus(run: Run, corpus: Path) -> None:
@@ -158,18 +129,6 @@ def test_a_comparison_as_a_page(run: Run, tmp_path: Path) -> None:
     assert (refused.code, "cannot be written" in refused.err) == (2, True)
 
 
-@pytest.mark.parametrize("wanted", ["perfetto", "speedscope", "csv", "json", "memory_viz"])
-def test_export(run: Run, tmp_path: Path, wanted: str) -> None:
-    write_snapshot(tmp_path / "rank0.pickle", sizes=[3 << 20])
-
-    done = run("export", "rank0.pickle", "--to", wanted)
-
-    assert done.code == 0
-    written = tmp_path / done.out.strip()
-    assert written.stat().st_size > 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["rank0.pickle", written.name])
-
-
 def _trace(*events: dict[str, Any]) -> bytes:
     return json.dumps({"schemaVersion": 1, "traceEvents": list(events)}, indent=2).encode()
 
@@ -192,7 +151,7 @@ class _Evil:
         ("empty.pickle", b"", "empty"),
         ("no_segments.pickle", pickle.dumps({"segments": [], "device_traces": [[]]}), "no segments"),
         ("other.pickle", pickle.dumps({"weights": [1.0]}), "something else"),
-        ("evil.pickle", pickle.dumps({"segments": [_Evil()]}), "nothing was run"),
+        ("evil.pickle", pickle.dumps({"segments": [_Evil()]}), "nothing was executed"),
         ("no_events.json", _trace(), "without any event"),
         ("no_memory.json", _trace(_STEP), "profile_memory=True"),
         ("letters.txt", b"hello", "neither"),
@@ -231,7 +190,6 @@ def test_bad_input_is_one_line_and_exit_2(run: Run, tmp_path: Path, name: str, d
         (("analyze", "folder"), "no recording in this folder"),
         (("analyze", "good.pickle", "--rules", "none.yaml"), "none.yaml: cannot be read"),
         (("compare", "good.pickle", "good.pickle", "--fail-if-grown", "much"), "not a percentage"),
-        (("export", "good.pickle", "--to", "csv", "--out", "nowhere/x.csv"), "nowhere: no such folder"),
     ],
 )
 def test_wrong_arguments_are_one_line_and_exit_2(

@@ -19,7 +19,7 @@ from werkzeug.test import Client, TestResponse
 from tbmem.model.timeline import save_timeline
 from tbmem.plugin.loader import MemoryPluginLoader
 from tests.analysis.timelines import recording, training_step
-from tests.offline.queries.test_answers import GIB, LEAK, Folder
+from tests.offline.queries.folder import GIB, LEAK, Folder
 
 HERE = "/data/plugin/tbmem"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tbmem.present.labels import shortened, size_label
-from tbmem.units import KIB
+from tbmem.present.labels import shortened, size_label, unit_for
+from tbmem.units import GIB, KIB
 
 
 def test_the_end_of_a_long_text_is_kept() -> None:
@@ -18,3 +18,8 @@ def test_a_short_text_stays() -> None:
 def test_sizes_on_an_axis_have_no_idle_digits() -> None:
     assert size_label(64 * KIB) == "64 KiB"
     assert size_label(1536) == "1.5 KiB"
+
+
+def test_units() -> None:
+    assert unit_for(3 * GIB).name == "GiB"
+    assert unit_for(100).name == "B"

@@ -78,11 +78,12 @@ class WhatIf:
         """Why the replay may differ from the recording; empty if it does not."""
         if self.recorded_reserved is None or self.recorded_reserved == self.before.peak_reserved:
             return ""
-        why = "The recording does not contain the full state of its allocator, such as the cache when it began or the"
-        " pool of a released segment"
+        why = (
+            "The recording does not contain the full state of its allocator, such as the cache when it began or the"
+            " pool of a released segment"
+        )
         if self.began_in_use:
-            why = "Blocks that were in use when the recording began are placed anew, without the cache and gaps of"
-            " that moment"
+            why = "Blocks in use when the recording began are placed anew, without the cache and gaps of that moment"
         return f"{why}: compare the replays with each other."
 
 

@@ -88,8 +88,10 @@ def _on_cache(facts: DeviceFacts) -> Iterator[Recommendation]:
         setting = f"{CONF}=garbage_collection_threshold:0.8, or torch.cuda.empty_cache() once a phase is over"
         yield Recommendation(message=text, setting=setting, trigger="never_used_bytes", value=never_used, limit=limit)
     if largest is not None and min(spare, cached, largest) > _LARGE_BLOCK:
-        text = f"One free block has {format_bytes(largest)}, and {format_bytes(never_used)} of what is reserved were"
-        " unused even at the peak: what the block held may be unused from now on."
+        text = (
+            f"One free block has {format_bytes(largest)}, and {format_bytes(never_used)} of what is reserved were"
+            " unused even at the peak: what the block held may be unused from now on."
+        )
         setting, trigger = "torch.cuda.empty_cache() once, if it does not come back", "largest_free_block_bytes"
         yield Recommendation(message=text, setting=setting, trigger=trigger, value=largest, limit=_LARGE_BLOCK)
 

@@ -292,7 +292,9 @@ def _odd(analyses: Sequence[Analysis], figure: str) -> OddOne | None:
     odd, typical = analyses[at], min((number for number in range(len(known)) if number != at), key=distance.__getitem__)
     difference = changes(analyses[typical].main.by_category, odd.main.by_category)
     why = f"; {difference[0].name} {format_signed(difference[0].bytes)}" if difference else ""
-    message = f"{odd.name} differs from the others: {figure.removesuffix('_bytes')} of {format_bytes(known[at])},"
-    f" where the median is {format_bytes(middle)} ({format_signed(known[at] - middle)}){why}."
+    message = (
+        f"{odd.name} differs from the others: {figure.removesuffix('_bytes')} of {format_bytes(known[at])},"
+        f" where the median is {format_bytes(middle)} ({format_signed(known[at] - middle)}){why}."
+    )
     name, device = odd.name, odd.main.name
     return OddOne(name=name, device=device, figure=figure, value=known[at], median=int(middle), message=message)

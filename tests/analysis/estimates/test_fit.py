@@ -13,7 +13,6 @@ from tbmem.model.category import Category, Phase
 from tbmem.model.gpus import Gpu
 from tbmem.model.job import Job
 from tbmem.model.simulated_run import SimulatedRun
-from tbmem.present.text.estimate import estimate_lines, estimate_view
 from tbmem.units import GIB, MIB
 
 ROWS = [
@@ -102,14 +101,3 @@ def test_the_verdict(total: int, fit: Fit, words: str) -> None:
 def test_layers_that_are_alike_are_one() -> None:
     assert layer_pattern("layers.11.attention.0") == "layers.*.attention.*"
     assert layer_pattern("block2.conv1") == "block2.conv1"
-
-
-def test_what_a_terminal_and_a_program_see() -> None:
-    estimate = judged()
-
-    text = "\n".join(estimate_lines(estimate))
-
-    assert "peak allocated    450.00 MiB" in text
-    assert "layers.*.up" in text
-    assert "Note: something was assumed." in text
-    assert estimate_view(estimate)["formula"]["total"] == 450 * MIB

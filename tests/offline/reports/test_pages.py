@@ -12,7 +12,7 @@ from tbmem.errors import FileFormatError, RunFolderError, UsageError
 from tbmem.model.timeline import save_timeline
 from tbmem.offline.reports.pages import analysis_html, subject_of, write_html
 from tests.analysis.timelines import recording, training_step
-from tests.offline.queries.test_answers import Folder
+from tests.offline.queries.folder import Folder
 from tests.offline.snapshots import write_snapshot
 from tests.present.pages import Look, assert_it_is_offline
 

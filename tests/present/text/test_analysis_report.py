@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import io
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from tbmem.analysis.recordings.fragmentation import pieces_of
-from tbmem.analysis.recordings.result import Fragmentation
 from tbmem.analysis.runs.comparison import odd_one
 from tbmem.model.category import word_of
 from tbmem.offline.analyze import analyze
 from tbmem.offline.reports.pages import subject_of
 from tbmem.present.text.analysis_report import report_text
-from tbmem.present.text.analysis_tables import analysis_screen, failed_sentence
+from tbmem.present.text.analysis_tables import analysis_screen
 from tbmem.present.text.readme import comparison_text, findings_text
 from tbmem.present.views.segments import segments_view
 from tests.analysis.timelines import recording
@@ -75,21 +73,6 @@ def test_names_are_shown_as_they_are() -> None:
 
     assert "a[/b].py:3 f`[y]`" in shown.getvalue()
     assert "`` a[/b].py:3 f`[y]` ``" in findings_text(analysis)
-
-
-def test_a_request_that_failed_is_set_against_what_was_free() -> None:
-    free = Fragmentation(
-        free_bytes=100,
-        largest_free_block_bytes=40,
-        failing_request_bytes=50,
-        failing_request_fits_free_sum=True,
-    )
-    device = replace(analyze(recording()).main, ooms=2, fragmentation=free)
-
-    assert failed_sentence(device) == (
-        "2 requests failed, out of memory, the last of 50 B: no more than the 100 B that are free in all, where the"
-        " largest free block has 40 B"
-    )
 
 
 def test_the_readme_of_several(tmp_path: Path) -> None:

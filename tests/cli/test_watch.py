@@ -1,0 +1,84 @@
+"""`tbmem watch` on runs of a real monitor, as a shell sees it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+
+
+def test_watch_once(run: Run, finished_run: Path) -> None:
+    done = run("watch", finished_run.parent, "--once")
+
+    assert done.code == 0
+    assert done.out.startswith("mine · ended in order · step 30")
+    assert "STABLE" in done.out
+    assert max(len(line) for line in done.out.splitlines()) <= 80
+
+
+def test_watch_as_json(run: Run, finished_run: Path) -> None:
+    (view,) = json.loads(run("watch", finished_run, "--json").out)
+
+    assert (view["run"], view["status"], view["step"]) == ("mine", "ended", 30)
+    assert view["ranks"][0]["devices"][0]["verdict"] == "stable"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no terminals here")
+def test_watch_on_a_terminal_ends_with_the_run_and_never_loads_torch(finished_run: Path) -> None:
+    # given a terminal
+    ours, theirs = os.openpty()
+    program = (
+        "import sys; from tbmem.cli.entry import main\ntry: main()\nfinally: assert 'torch' not in sys.modules, 'torch'"
+    )
+    command = [sys.executable, "-c", program, "watch", str(finished_run)]
+
+    # when a run is watched that has ended
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE) as child:
+        os.close(theirs)
+        _, errors = child.communicate(timeout=60)
+
+    # then it is shown, and that is all
+    shown = os.read(ours, 100_000).decode()
+    os.close(ours)
+    assert child.returncode == 0, errors
+    assert "mine" in shown
+    assert "STABLE" in shown
+
+
+@pytest.mark.skipif(not Path("/proc/self/ns/pid").exists(), reason="only Linux tells")
+def test_a_run_that_was_killed_has_died_at_once(run: Run, tmp_path: Path) -> None:
+    # given a run that is killed after some steps
+    program = """
+import os, pathlib, signal, time
+from tbmem import MemoryCallback
+memory = MemoryCallback(run={"logdir": "runs"}, profiling={"enabled": False})
+memory.start()
+for _ in range(10):
+    memory.step()
+while not any(log.stat().st_size for log in pathlib.Path("runs").rglob("monitor.jsonl")):
+    time.sleep(0.05)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, check=False)
+    # when
+    done = run("watch", tmp_path / "runs", "--once")
+    # then
+    assert done.code == 0
+    assert "died without an end: killed?" in done.out
+
+
+@pytest.mark.parametrize(("place", "message"), [("nowhere", "no such file or folder"), ("empty", "no run of tbmem")])
+def test_a_place_without_a_run_is_one_line_and_exit_2(place: str, message: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+
+    done = run("watch", place)
+
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert message in done.err

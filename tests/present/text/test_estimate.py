@@ -1,0 +1,62 @@
+"""Estimates as a terminal and a program get them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tbmem.analysis.estimates.fit import Alternative, Fit
+from tbmem.model.job import Job
+from tbmem.present.text.estimate import estimate_lines, estimate_view
+from tbmem.units import MIB
+from tests.analysis.estimates.test_fit import judged
+
+
+def test_what_a_terminal_and_a_program_see() -> None:
+    estimate = judged()
+
+    text = "\n".join(estimate_lines(estimate))
+
+    assert "peak allocated    450.00 MiB" in text
+    assert "layers.*.up" in text
+    assert "Note: something was assumed." in text
+    assert estimate_view(estimate)["formula"]["total"] == 450 * MIB
+
+
+def test_the_formula_and_what_it_leaves_out() -> None:
+    # given 450 MiB in the formula, and 20 more of which 5 are communication
+    estimate = judged()
+    more = replace(estimate, peak_allocated=470 * MIB, by_category={**estimate.by_category, "communication": 5 * MIB})
+
+    text = "\n".join(estimate_lines(more))
+
+    assert "and 20.00 MiB that the formula leaves out: communication (5.00 MiB), the backward pass's own" in text
+    assert "that the formula leaves out" not in "\n".join(estimate_lines(estimate))
+
+
+def test_modules_beyond_a_dozen_are_one_line() -> None:
+    estimate = replace(judged(), by_module={f"m{number}": MIB for number in range(15)})
+
+    lines = list(estimate_lines(estimate))
+
+    (rest,) = (line.split() for line in lines if "3 more" in line)
+    assert rest == ["3", "more", "3.00", "MiB"]
+    assert not any("m12" in line for line in lines)
+
+
+def test_alternatives_say_whether_one_fits() -> None:
+    changed = Alternative(change="bf16", allocated=MIB, reserved=2 * MIB, fit=Fit.TIGHT, batch=8)
+    largest = replace(changed, change="batch 4, the largest that fits", fit=Fit.FITS)
+    estimate = replace(judged(), alternatives=(changed,))
+
+    text = "\n".join(estimate_lines(estimate))
+    found = "\n".join(estimate_lines(replace(estimate, alternatives=(changed, largest))))
+
+    assert "1.00 MiB     2.00 MiB   tight" in text
+    assert "no batch fits, however small" in text
+    assert "no batch fits" not in found
+
+
+def test_inference_has_no_optimizer_to_speak_of() -> None:
+    text = "\n".join(estimate_lines(replace(judged(), job=Job(model="gpt2", inference=True))))
+
+    assert "optimizer's state" not in text
