@@ -59,7 +59,8 @@ def test_an_interrupt_comes_after_the_out_of_memory_error(attached: list[Observe
     def listener(request: FailedRequest) -> None:
         raise KeyboardInterrupt
 
-    def wait() -> None:
+    def ask() -> None:
+        attached[0](0, 20, 80, 10)
         for _ in range(1_000_000):
             pass
 
@@ -67,7 +68,7 @@ def test_an_interrupt_comes_after_the_out_of_memory_error(attached: list[Observe
     # when / then: it is not raised in the allocator, and is not lost
     try:
         with pytest.raises(KeyboardInterrupt):
-            attached[0](0, 20, 80, 10), wait()
+            ask()
     finally:
         stop_listening(listener)
 

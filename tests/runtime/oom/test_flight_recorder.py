@@ -260,7 +260,7 @@ def test_a_container_that_fills_is_one_warning_with_its_holders(tmp_path: Path) 
 def test_a_container_that_fills_quickly_is_told_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # given 240 MiB left of 1 GiB, 100 MiB less than a second ago
     now = iter((10.0, 11.0))
-    monkeypatch.setattr(flight_recorder.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr("tbmem.runtime.oom.flight_recorder.time.monotonic", lambda: next(now))
     with _Run(tmp_path) as run:
         for free in (340, 240):
             run.host = run.host._replace(limits=(Limit(name="cgroup", total=GIB, free=free * MIB),))
