@@ -7,6 +7,7 @@ import logging
 import os
 import platform
 import socket
+import sys
 import threading
 import time
 from collections import defaultdict, deque
@@ -209,6 +210,10 @@ class BackgroundWriter:
         while not self._stopping:
             dates = [write_at, *(task.due for task in self._tasks)]
             hurried = self._hurry.wait(max(min(dates) - (time.monotonic() - start), 0))
+            if sys.getprofile() is not None:
+                # torch's profiler has set its function in all threads: a trace would show this thread's calls, which
+                # are not the program's. torch removes it only where it is still set.
+                sys.setprofile(None)
             now = time.monotonic() - start
             if hurried or now >= write_at:
                 self._hurry.clear()

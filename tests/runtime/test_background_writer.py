@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import sys
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
 
 from tbmem.model.monitor_log import LogRecord, RowBuilder, SampleRow, read_monitor_log
 from tbmem.runtime.background_writer import (
@@ -206,7 +209,7 @@ def _row(make_sample: MakeSample, step: int, device: str = "cuda:0") -> SampleRo
     return row
 
 
-@pytest.mark.parametrize(("ends", "what"), [(True, "the run ends here"), (False, "the program decides")])
+@pytest.mark.parametrize(("ends", "what"), [(True, "the run ends here"), (False, "the program handles the signal")])
 def test_the_console_says_that_a_signal_came(caplog: pytest.LogCaptureFixture, ends: bool, what: str) -> None:
     with caplog.at_level("INFO", logger="tbmem"):
         LineSink(10).write([{"type": "signal", "name": "SIGTERM", "time": 0.0, "step": 41, "ends": ends}])
@@ -273,3 +276,28 @@ def test_scalars_name_their_device_once_there_are_several(tmp_path: Path, make_s
     events.Reload()
     tags = events.Tags()["scalars"]
     assert {"memory/cuda:0/allocated", "memory/cuda:1/allocated"} <= set(tags)
+
+
+def test_a_trace_shows_none_of_its_calls(tmp_path: Path) -> None:
+    # given a thread that waits when torch's profiler sets its function in all threads, and works while it records
+    sink, calls = ListSink(), threading.Semaphore(0)
+
+    def read_slowly() -> None:
+        calls.release()
+
+    background = BackgroundWriter([sink], [PeriodicTask(read_slowly, every=0.005)], Guard(), interval=0.005)
+    background.start()
+    # when
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_stack=True) as profiler:
+        background.put({"type": "x"})
+        for _ in range(20):
+            assert calls.acquire(timeout=10)
+    # then the trace has the training thread's calls, and the profiler's end has left nothing in either
+    profiler.export_chrome_trace(str(tmp_path / "trace.json"))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    names = [event["name"] for event in events if event.get("cat") == "python_function"]
+    assert any(name.endswith(": put") for name in names)
+    assert not any(name.endswith((": read_slowly", ": _write", ": write")) for name in names)
+    assert sys.getprofile() is None
+    background.stop()
+    assert sink.records

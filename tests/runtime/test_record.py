@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import logging
+import pickle
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import torch._dynamo  # before torch.cuda is replaced: an optimizer loads it, and it looks around there
 
 import tbmem
+from tbmem.sources.torch_state.memory_history import MemoryHistory
+from tests.sources.fakes import FakeCuda
 
 
 def test_on_the_cpu_the_trace_serves(tmp_path: Path) -> None:
@@ -57,3 +63,100 @@ def test_a_folder_that_cannot_be_written_is_an_error_at_once(tmp_path: Path) -> 
 
     with pytest.raises(tbmem.RunFolderError), tbmem.record(logdir=str(tmp_path / "file")):
         pass
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
+    """A GPU in use whose allocator keeps history."""
+    fake = FakeCuda()
+    fake.malloc(512)
+    monkeypatch.setattr(torch, "cuda", fake)
+    yield fake
+    MemoryHistory._owner = None
+
+
+def _record(tmp_path: Path, **options: Any) -> Any:
+    return tbmem.record("run", logdir=str(tmp_path), **options)
+
+
+def _snapshots(tmp_path: Path) -> list[Path]:
+    return sorted((tmp_path / "run").glob("*.snapshot.pickle"))
+
+
+def test_record_writes_a_snapshot_and_is_off_again(cuda: FakeCuda, tmp_path: Path) -> None:
+    # when
+    with _record(tmp_path, max_entries=50) as recording:
+        cuda.spike(1024)
+        during = cuda.memory.is_recording
+    # then
+    assert during
+    assert not cuda.memory.is_recording
+    (snapshot,) = _snapshots(tmp_path)
+    book = snapshot.with_name(snapshot.name.replace(".snapshot.pickle", ".addresses.npz"))
+    assert recording.files == [snapshot, book]
+    actions = [entry["action"] for entry in pickle.loads(snapshot.read_bytes())["device_traces"][0]]
+    assert actions == ["alloc", "free_completed"]
+
+
+def test_record_writes_and_is_off_after_an_exception_too(cuda: FakeCuda, tmp_path: Path) -> None:
+    # given
+    def lose_the_key() -> None:
+        cuda.spike(1024)
+        raise KeyError
+
+    # when
+    with pytest.raises(KeyError), _record(tmp_path):
+        lose_the_key()
+    # then
+    assert not cuda.memory.is_recording
+    assert len(_snapshots(tmp_path)) == 1
+
+
+def test_record_is_off_when_the_snapshot_fails(
+    cuda: FakeCuda, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # given
+    cuda.memory.failure = RuntimeError("CUDA error")
+    # when
+    with _record(tmp_path) as recording:
+        cuda.spike(1024)
+    # then
+    assert not cuda.memory.is_recording
+    assert recording.files == []
+    assert "record is off: RuntimeError: CUDA error" in caplog.text
+
+
+def test_record_reports_an_overflow(cuda: FakeCuda, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    # when
+    with _record(tmp_path, max_entries=4):
+        for _ in range(10):
+            cuda.spike(1024)
+    # then
+    assert "the ring buffer is full" in caplog.text
+    assert "max_entries" in caplog.text
+
+
+def test_a_record_inside_a_record_leaves_recording_to_the_outer(cuda: FakeCuda, tmp_path: Path) -> None:
+    # when
+    with _record(tmp_path):
+        with _record(tmp_path):
+            cuda.spike(1024)
+        inside = cuda.memory.is_recording
+    # then
+    assert inside
+    assert not cuda.memory.is_recording
+    assert [path.parent.name for path in sorted(tmp_path.glob("*/*.snapshot.pickle"))] == ["run", "run_2"]
+
+
+def test_record_notes_gradients_that_only_the_optimizers_step_sees(cuda: FakeCuda, tmp_path: Path) -> None:
+    # given a training that clears its gradients before the block ends, and an optimizer that nobody gave
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    # when it is recorded
+    with _record(tmp_path, max_entries=50) as recording:
+        model(torch.randn(2, 4)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    # then the book holds them all the same
+    book = tbmem.AddressBook.load(recording.files[1])
+    assert [note.category.name for note in book.notes()].count("GRADIENT") == 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -13,11 +12,8 @@ import pytest
 from tbmem.config import EvidenceConfig
 from tbmem.model.evidence import (
     Channel,
-    Contents,
     Holder,
-    HolderKind,
     Outcome,
-    Site,
     Suspicion,
 )
 from tbmem.runtime.evidence.investigator import PART, Investigator, loop_frame
@@ -25,93 +21,8 @@ from tbmem.runtime.evidence.session import EvidenceSession
 from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.sources.survivors.history_backend import HistorySurvivors
-from tbmem.sources.survivors.tracker import SurvivorReport
-from tbmem.units import KIB
 from tests.runtime.detectors import FakeDetector
-
-LIST = Holder(
-    kind=HolderKind.LIST,
-    name="list 'losses' in train()",
-    length=40,
-    per_step=1.0,
-    contents=Contents.TENSORS,
-    bytes_per_element=64 * KIB,
-)
-
-
-class FakeHunt:
-    """Finds what it is told to."""
-
-    def __init__(self, holders: tuple[Holder, ...] = (LIST,), *, lines_after: int = 1) -> None:
-        self.holders = holders
-        self.lines_after = lines_after
-        self.looks: list[int] = []
-        self.traces = 0
-        self.is_closed = False
-
-    def look(self, step: int, frame: FrameType | None) -> None:
-        self.looks.append(step)
-
-    def trace(self, frame: FrameType | None) -> bool:
-        self.traces += 1
-        return True
-
-    def untrace(self) -> bool:
-        return self.traces >= self.lines_after
-
-    def result(self, frame: FrameType | None) -> tuple[tuple[Holder, ...], tuple[str, ...]]:
-        return self.holders, ("a note",)
-
-    def close(self) -> None:
-        self.is_closed = True
-
-
-class FakeBirths:
-    """Counts its marks."""
-
-    def __init__(self, *, full_after: int = 99) -> None:
-        self.full_after = full_after
-        self.began = 0
-        self.marks: list[int] = []
-        self.is_recording = self.is_finished = self.is_abandoned = False
-
-    @property
-    def is_full(self) -> bool:
-        return len(self.marks) >= self.full_after
-
-    def begin(self, step: int) -> None:
-        self.began = step
-        self.is_recording = True
-
-    def mark(self, step: int, between: Callable[[], object]) -> None:
-        self.marks.append(step)
-        self.is_recording = False
-        between()
-        self.is_recording = True
-
-    def finish(self) -> SurvivorReport:
-        self.is_finished = True
-        return SurvivorReport(sites=(Site(generations=5, steps=5),), sizes_grow=0.0, notes=())
-
-    def abandon(self) -> None:
-        self.is_abandoned = True
-
-
-def suspicion(
-    *, gap: int = 1, channel: Channel = Channel.ALLOCATED, from_the_start: bool = False, per_step: int = 64 * KIB
-) -> Suspicion:
-    return Suspicion(
-        device="cpu",
-        channel=channel,
-        first_step=20,
-        last_step=48,
-        base=0,
-        level=28 * per_step,
-        bytes_per_step=per_step,
-        judged_steps=28,
-        gap=gap,
-        from_the_start=from_the_start,
-    )
+from tests.runtime.evidence.fakes import LIST, FakeBirths, FakeHunt, suspicion
 
 
 class Setting:
@@ -184,17 +95,6 @@ def test_what_grew_when_the_judging_began_is_as_old_as_the_run() -> None:
     assert setting.detector.concluded
 
 
-def test_births_do_not_record_our_own_looks() -> None:
-    # given
-    setting = Setting(FakeDetector(suspicion()))
-    recorded: list[bool] = []
-    setting.hunt.look = lambda step, frame: recorded.append(setting.births.is_recording)  # type: ignore[method-assign]
-    # when
-    setting.run(48, 58)
-    # then
-    assert recorded == [False] * 4
-
-
 def test_a_dismissal_does_not_wait() -> None:
     # given
     bounded = Holder(**{**{f: getattr(LIST, f) for f in LIST.__slots__}, "bound": 60})
@@ -226,31 +126,6 @@ def test_growth_well_below_the_smallest_leak_is_not_worth_a_look(per_step: int, 
     # then
     assert len(setting.hunt.looks) == looks
     assert setting.investigator.is_waiting is False
-
-
-def test_growth_every_few_steps_is_watched_for_longer_without_births() -> None:
-    # given
-    setting = Setting(FakeDetector(suspicion(gap=10)))
-    # when
-    setting.run(48, 120)
-    # then
-    assert setting.hunt.looks == [48, 63, 78, 93]
-    assert setting.births.began == 0
-    assert setting.detector.concluded
-
-
-def test_a_line_that_is_not_seen_is_waited_for_a_little() -> None:
-    setting = Setting(FakeDetector(suspicion()), hunt=FakeHunt(lines_after=9))
-    setting.run(48, 100)
-    assert setting.hunt.traces == 2
-    assert setting.detector.concluded
-
-
-def test_births_that_have_seen_enough_end_early() -> None:
-    setting = Setting(FakeDetector(suspicion()), births=FakeBirths(full_after=3))
-    setting.run(48, 58)
-    assert setting.births.marks == [49, 50, 51]
-    assert setting.births.is_finished
 
 
 def test_a_profiler_window_goes_before_births() -> None:
@@ -342,16 +217,6 @@ def test_the_end_of_the_run_ends_a_session() -> None:
     assert setting.births.is_abandoned
     assert setting.hunt.is_closed
     assert not setting.investigator.is_watching
-
-
-def test_a_slow_look_is_the_last_one() -> None:
-    # given: time passes while the hunt looks
-    setting = Setting(FakeDetector(suspicion()), max_seconds=0.0)
-    # when
-    setting.run(48, 51)
-    # then
-    assert setting.hunt.looks == [48]
-    assert setting.detector.suspicions or setting.detector.concluded
 
 
 def test_the_loop_is_the_first_frame_that_is_not_ours() -> None:

@@ -71,9 +71,10 @@ def test_a_window_leaves_nothing_to_the_garbage_collector(tmp_path: Path, monkey
 
 
 def test_a_trace_shows_the_programs_calls_and_not_the_evaluation_of_samples(
-    tmp_path: Path, train_step: Callable[[], None]
+    tmp_path: Path, train_step: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # given: short steps, which are evaluated in batches, and a window after many of them
+    # given: short steps, which are evaluated in batches, a window after many of them, and a machine fast enough for it
+    monkeypatch.setattr("tbmem.runtime.monitor._WINDOW_SECONDS", 3600.0)
     profiling = {"wait": 395, "warmup": 2, "active": 3, "repeat": 1}
     # when
     with MemoryCallback(run={"logdir": str(tmp_path)}, profiling=profiling, output={"console": False}) as callback:

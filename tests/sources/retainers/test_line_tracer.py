@@ -271,13 +271,6 @@ def test_variables_keep_their_values(watch: type[LineTracer]) -> None:
     assert train() == (5, 7, 7)
 
 
-def test_a_container_that_nobody_else_holds_is_let_go() -> None:
-    probe = SizeProbe([1, 2], list.__len__)
-
-    assert probe.check() == 0
-    assert probe.is_gone
-
-
 def test_a_list_that_is_replaced_by_a_longer_one_is_followed(watch: type[LineTracer]) -> None:
     code = sys._getframe().f_code
     kept = [0]

@@ -16,7 +16,6 @@ import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from tbmem.model.evidence import Site
-from tbmem.runtime.evidence.session import births_of
 from tbmem.sources.survivors import profiler_backend, tracker
 from tbmem.sources.survivors.profiler_backend import ProfilerSurvivors
 from tbmem.sources.survivors.tracker import SurvivorReport
@@ -399,18 +398,6 @@ def test_a_forked_worker_does_not_go_on_recording() -> None:
 
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""  # torch's own log lines are held back as well
-
-
-def test_each_device_has_its_own_way() -> None:
-    assert isinstance(births_of("cpu"), ProfilerSurvivors)
-    assert births_of("meta") is None
-    assert births_of("mps:0") is None
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_device_that_is_not_there_is_not_woken_up() -> None:
-    assert births_of("cuda:0") is None
-    assert births_of("xpu:0") is None
 
 
 LEAKS_OF_TENSORS = ("ctx_output_attribute_gc_off", "forward_hook_feature_list", "state_dict_history")

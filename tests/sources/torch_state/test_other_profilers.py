@@ -66,7 +66,7 @@ def run(tmp_path: Path) -> Run:
             capture_output=True,
             text=True,
             timeout=280,
-            cwd=Path(__file__).parents[2],
+            cwd=Path(__file__).parents[3],
         )
         output = ended.stdout + ended.stderr
         assert ended.returncode == 0, output

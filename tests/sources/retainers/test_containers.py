@@ -1,0 +1,146 @@
+"""Containers that grow: with hand-made counts, how they are found, named, bounded and merged."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections import deque
+from types import FrameType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tbmem.model.evidence import HolderKind
+from tbmem.sources.program.syntax import SourceCode
+from tbmem.sources.retainers.candidates import SearchContext
+from tbmem.sources.retainers.containers import Grown, add_container, add_filling, grown_containers, with_grown_inside
+from tbmem.sources.retainers.object_counts import Series
+from tbmem.sources.retainers.reachability import Traversal
+from tbmem.sources.retainers.variables import VariableHistories
+
+LOOKS = (20, 26, 32)
+KEPT_BY_THE_MODULE: dict[str, Any] = {"of": {"this": [0] * 26}}
+
+
+@pytest.fixture(autouse=True)
+def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.thread_time", lambda: 0.0)
+
+
+def _series(length: int) -> Series:
+    """One more in each step."""
+    return Series([(20, length - 12), (26, length - 6), (32, length)])
+
+
+def _grown(traversal: Traversal, by_kind: dict[type, list[Any]]) -> list[Grown]:
+    """The containers of each kind, which have all grown; nothing else that is left here refers to them."""
+    growing = {id(one): _series(26) for found in by_kind.values() for one in found}
+    counts: Any = SimpleNamespace(growing_containers=lambda: growing)
+    objects: Any = SimpleNamespace(containers=lambda: list(by_kind.items()), by_kind=by_kind)
+    return grown_containers(counts, objects, traversal)
+
+
+def _reach(frame: FrameType | None, limit: int = 60_000) -> Traversal:
+    return Traversal(limit, 60.0, frame)
+
+
+def _added(*grown: Grown) -> SearchContext:
+    context = SearchContext(SourceCode(), set(), None)
+    for reference, series in grown:
+        add_container(context, reference, series)
+    return context
+
+
+def test_a_container_is_found_with_the_path_to_it() -> None:
+    # given
+    history = {"loss": [0.5] * 26}
+    # when
+    ((reference, series),) = _grown(_reach(sys._getframe()), {list: [history["loss"]]})
+    (candidate,) = _added((reference, series)).sorted()
+    # then
+    assert [each.label for each in reference.path()] == ["history", "loss"]
+    holder = candidate.holder
+    assert holder.name == "list history['loss'] in test_a_container_is_found_with_the_path_to_it()"
+    assert (holder.kind, holder.length, holder.per_step, holder.grows_since) == (HolderKind.LIST, 26, 1.0, 26)
+
+
+def test_a_container_that_the_traversal_has_missed_is_found_by_its_referrers() -> None:
+    # given a traversal that ends before it looks into anything
+    missed = KEPT_BY_THE_MODULE["of"]["this"]
+    # when
+    ((reference, _),) = _grown(_reach(None, limit=0), {list: [missed]})
+    # then
+    assert [each.label for each in reference.path()] == ["KEPT_BY_THE_MODULE", "of", "this"]
+
+
+def test_bounds_and_hits_are_those_of_the_container() -> None:
+    # given a deque that is not full, and a cache that was hit twice
+    window = deque(range(26), maxlen=40)
+
+    @functools.lru_cache(maxsize=100)
+    def mask_for(n: int) -> list[int]:
+        return [n]
+
+    for number in (*range(26), 3, 4):
+        mask_for(number)
+    cache: Any = mask_for
+    # when
+    found = _added(*_grown(_reach(sys._getframe()), {deque: [window], type(cache): [cache]})).sorted()
+    # then
+    holders = {each.holder.kind: each.holder for each in found}
+    assert holders[HolderKind.DEQUE].bound == 40
+    assert holders[HolderKind.LRU_CACHE].bound == 100
+    assert holders[HolderKind.LRU_CACHE].hits == 2
+    here = "test_bounds_and_hits_are_those_of_the_container"
+    assert holders[HolderKind.LRU_CACHE].name == f"lru_cache of {here}.mask_for()"
+
+
+def test_a_container_that_was_emptied_meanwhile_is_no_holder() -> None:
+    buffer = [0.5] * 26
+    grown = _grown(_reach(sys._getframe()), {list: [buffer]})
+    del buffer[3:]
+
+    assert _added(*grown).sorted() == []
+
+
+def _observed(lists: dict[str, list[int]], frame: FrameType) -> tuple[VariableHistories, Traversal]:
+    """The histories of all variables, while each of the lists gets one number a step."""
+    histories = VariableHistories()
+    for step in LOOKS:
+        for one in lists.values():
+            one.extend([0] * 6)
+        traversal = _reach(frame)
+        histories.look(step, traversal.references.values())
+    return histories, traversal
+
+
+@pytest.mark.parametrize(("count", "merged"), [(20, True), (2, False)])
+def test_many_lists_that_grow_alike_are_one_holder(count: int, merged: bool) -> None:
+    # given a list for each layer
+    by_layer: dict[str, list[int]] = {f"layer {number}": [] for number in range(count)}
+    frame = sys._getframe()
+    histories, traversal = _observed(by_layer, frame)
+    grown = [(traversal.references[id(one)], _series(18)) for one in by_layer.values()]
+    # when
+    single, filling = with_grown_inside(grown, histories, traversal)
+    del frame
+    # then
+    assert len(single) == (0 if merged else count)
+    assert [reference.label for reference, _ in filling] == (["by_layer"] if merged else [])
+
+
+def test_the_rate_of_a_container_is_that_of_all_in_it() -> None:
+    # given
+    by_layer: dict[str, list[int]] = {f"layer {number}": [] for number in range(20)}
+    frame = sys._getframe()
+    histories, traversal = _observed(by_layer, frame)
+    del frame
+    _, ((reference, series),) = with_grown_inside([], histories, traversal)
+    context = SearchContext(SourceCode(), set(), None)
+    # when
+    add_filling(context, reference, series)
+    # then 20 lists with 18 numbers each
+    (candidate,) = context.sorted()
+    here = "test_the_rate_of_a_container_is_that_of_all_in_it"
+    assert candidate.holder.name == f"dict 'by_layer' in {here}(), in its elements"
+    assert (candidate.holder.length, candidate.holder.per_step) == (360, 20.0)
