@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tbmem.analysis.detector.bounded_list import BoundedList
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import GrowthTest
 from tbmem.analysis.detector.low_water_marks import BLOCK
@@ -75,7 +75,7 @@ class SampleFeed:
         self._resident_peaks = ResidentPeaks()
         self._has_private = False
         self._workers = (-1, 0.0)
-        self._updated: BoundedList[tuple[int, bool | None]] = BoundedList(_REMEMBERED)
+        self._updated: deque[tuple[int, bool | None]] = deque(maxlen=_REMEMBERED)
 
     def columns(self, samples: Sequence[MemorySample]) -> Sequence[Any]:
         """The samples as columns: all together where they are alike, else one by one."""
