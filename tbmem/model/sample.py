@@ -39,6 +39,11 @@ class MemorySample(NamedTuple):
     """Used on the device by all processes; read at most once per logging interval."""
     device_total: int | None = None
     """Capacity of the device; for the CPU the smaller of the machine's memory and the cgroup's limit."""
+    profiled: bool = False
+    """Whether the step ran in a profiler window or under evidence, whose memory is in the host's figures."""
+    updated: bool | None = None
+    """Whether an optimizer has stepped since the previous sample; ``None`` where none is known."""
+    # from here on in the order of ``HostMemory.counters``
     host_rss: int | None = None
     host_peak_rss: int | None = None
     """Largest resident memory of this process since the previous sample, where the kernel provides it."""
@@ -46,10 +51,6 @@ class MemorySample(NamedTuple):
     """Available host memory: the smaller of the machine's and the cgroup's."""
     workers_rss: int | None = None
     """Resident memory of all child processes (DataLoader workers), at most one second old."""
-    profiled: bool = False
-    """Whether the step ran in a profiler window or under evidence, whose memory is in the host's figures."""
-    updated: bool | None = None
-    """Whether an optimizer has stepped since the previous sample; ``None`` where none is known."""
     host_private: int | None = None
     """The part of ``host_rss`` that is shared with no other process."""
     workers_private: int | None = None

@@ -8,11 +8,7 @@ All in GiB unless the name says otherwise; with several devices in one process t
     memory/peak_allocated       largest since the last point
     memory/peak_reserved        largest since the last point
     memory/device_used          used on the device by all processes
-    memory/host_rss             resident memory of this process
-    memory/host_peak_rss        its largest since the last point
-    memory/host_private         resident memory of this process that it shares with nobody
-    memory/workers_rss          resident memory of its child processes
-    memory/workers_private      memory of its child processes that they share with nobody
+    memory/host_rss, ...        the host's counters but the available memory, by their names in ``MemorySample``
     memory/utilization_percent  peak in per cent of the device
     memory/alloc_retries        times that the allocator had to empty its cache, a count
 """
@@ -34,9 +30,10 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tbmem.model.sample import MemorySample
 from tbmem.units import GIB
 
+_FIELDS = MemorySample._fields
 GIB_TAGS = (
     *("allocated", "reserved", "peak_allocated", "peak_reserved", "device_used"),
-    *("host_rss", "host_peak_rss", "host_private", "workers_rss", "workers_private"),
+    *(name for name in _FIELDS[_FIELDS.index("host_rss") :] if name != "host_available"),
 )
 _FILE_VERSION = "brain.Event:2"
 _WRITER = "tbmem.present.scalars"

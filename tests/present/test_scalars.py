@@ -48,6 +48,11 @@ def test_tensorboard_reads_every_tag_in_gib(tmp_path: Path, full: MemorySample) 
     assert {tag: found[0][1] for tag, found in points.items()} == pytest.approx(expected)
 
 
+def test_the_hosts_counters_have_tags_by_their_names() -> None:
+    assert {"host_rss", "host_peak_rss", "host_private", "workers_rss", "workers_private"} < set(GIB_TAGS)
+    assert not {"host_available", "profiled", "updated"} & set(GIB_TAGS)
+
+
 def test_a_series_keeps_its_steps_and_times(tmp_path: Path, make_sample: MakeSample) -> None:
     # given
     samples = [make_sample(step, 45 + step / 10) for step in (10, 20, 30)]

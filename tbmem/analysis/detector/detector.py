@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tbmem.analysis.detector import finding_text
-from tbmem.analysis.detector.feed import CPU, CapacityEvent, Event, ExcursionEvent, SampleFeed
+from tbmem.analysis.detector.feed import CPU, Event, ExcursionEvent, SampleFeed
 from tbmem.analysis.detector.forecast import Forecast
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import Change
@@ -124,13 +124,7 @@ class Detector:
     def _report(self, sample: MemorySample, event: Event) -> Sequence[Finding]:
         if isinstance(event, GrowthEvent):
             return self._report_growth(sample, event)
-        finding: Finding | None
-        if isinstance(event, ExcursionEvent):
-            finding = self._report_excursion(sample, event)
-        elif isinstance(event, CapacityEvent):
-            finding = finding_text.near_capacity(sample, event)
-        else:
-            finding = finding_text.fragmentation(sample, event)
+        finding = self._report_excursion(sample, event) if isinstance(event, ExcursionEvent) else event.finding(sample)
         if finding is None:
             return ()
         self._history.add(finding)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
-from tbmem.analysis.detector.bounded_list import BoundedList
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import GrowthTest
 from tbmem.analysis.detector.low_water_marks import BLOCK
 from tbmem.analysis.detector.spike_test import Excursion, ResidentPeaks, SpikeTest
-from tbmem.analysis.detector.thresholds import FRAGMENTATION_EVERY, CapacityTest, FragmentationTest
+from tbmem.analysis.detector.thresholds import CapacityTest, FragmentationTest
 from tbmem.config.schema import PatternsConfig
 from tbmem.model.evidence import Channel
+from tbmem.model.finding import Finding
 from tbmem.model.sample import MemorySample
 from tbmem.units import MIB, parse_bytes
 
@@ -26,23 +27,6 @@ _REMEMBERED = 128
 CPU = "cpu"
 
 
-class CapacityEvent(NamedTuple):
-    """A threshold of the capacity was passed."""
-
-    step: int
-    percent: float
-    level: int  # number of the threshold, from 1
-
-
-class FragmentationEvent(NamedTuple):
-    """Memory is lost to fragmentation; in bytes."""
-
-    step: int
-    never_used: int  # reserved beyond the most that was allocated at once
-    fragmented: int  # in free pieces of segments that are partly in use
-    reserved: int
-
-
 class ExcursionEvent(NamedTuple):
     """A level left the usual range."""
 
@@ -52,7 +36,25 @@ class ExcursionEvent(NamedTuple):
     updated: bool | None  # whether an optimizer stepped in its first step; ``None`` where that is not known
 
 
-Event = GrowthEvent | ExcursionEvent | CapacityEvent | FragmentationEvent
+class PatternEvent(Protocol):
+    """A pattern of its own module was found."""
+
+    @property
+    def step(self) -> int:
+        """The step in which it was found."""
+
+    def finding(self, sample: MemorySample) -> Finding:
+        """The finding, about that step's sample."""
+
+
+class PatternTest(Protocol):
+    """A test of a pattern that neither growth nor excursions show."""
+
+    def take(self, columns: Any) -> Iterable[PatternEvent]:
+        """Judge samples of evaluated steps, each field of ``MemorySample`` a column."""
+
+
+Event = GrowthEvent | ExcursionEvent | PatternEvent
 
 
 class SampleFeed:
@@ -61,7 +63,6 @@ class SampleFeed:
     def __init__(self, patterns: PatternsConfig) -> None:
         self._warmup = patterns.warmup_steps
         self.channels = _channels(patterns)
-        self.fragments = FragmentationTest()
         self.judged = 0  # number of evaluated steps
         self.range: tuple[int, int] | None = None  # lowest and highest level after a judged step, in bytes
         self._spikes = {
@@ -70,12 +71,14 @@ class SampleFeed:
             Channel.HOST: SpikeTest(patterns.spike_percent, parse_bytes(patterns.min_resident_spike)),
         }
         self._capacity = CapacityTest(patterns.capacity_percent)
+        self.fragments = FragmentationTest()
+        self._patterns: Sequence[PatternTest] = (self.fragments,)
         self._interrupted = False
         self._free_heap: int | None = None
         self._resident_peaks = ResidentPeaks()
         self._has_private = False
         self._workers = (-1, 0.0)
-        self._updated: BoundedList[tuple[int, bool | None]] = BoundedList(_REMEMBERED)
+        self._updated: deque[tuple[int, bool | None]] = deque(maxlen=_REMEMBERED)
 
     def columns(self, samples: Sequence[MemorySample]) -> Sequence[Any]:
         """The samples as columns: all together where they are alike, else one by one."""
@@ -87,7 +90,8 @@ class SampleFeed:
     def take(self, columns: Any) -> list[Event]:
         """Judge one of the items of ``columns``; returns events by step, whatever the number of samples at a time."""
         events: list[Event] = []
-        self._judge_capacity(columns, events)
+        self._note_capacity(columns)
+        events += self._capacity.take(columns)
         if columns.profiled[0] and columns.device[0] == CPU:
             # the profiler's own records lie in the same heap: its steps say nothing about the program
             if not self._interrupted:
@@ -99,6 +103,8 @@ class SampleFeed:
             if columns.updated[-1] is not None:
                 self._updated.extend(zip(columns.step, columns.updated, strict=True))
             self._judge_device(columns, events)
+            for test in self._patterns:
+                events += test.take(columns)
             self._judge_host(columns, events)
             self._judge_workers(columns, events)
             self.judged += len(columns.step)
@@ -150,7 +156,6 @@ class SampleFeed:
             self._judge_spikes(Channel.ALLOCATED, steps, levels, events)
         if peaks is not None:
             self._judge_spikes(Channel.PEAK, columns.step, peaks, events)
-            self._judge_fragments(columns, max(peaks), events)
         elif columns.device[0] == CPU:
             self._judge_resident_peaks(columns, events)
 
@@ -175,16 +180,6 @@ class SampleFeed:
             self._resident_peaks.extend(zip(steps, peaks, strict=True))
             self._judge_spikes(Channel.HOST, steps, values, events)
 
-    def _judge_fragments(self, columns: Any, peak: int, events: list[Event]) -> None:
-        self.fragments.note_peak(peak)
-        reserved, split = columns.reserved, columns.inactive_split
-        if reserved[0] is None or split[0] is None:
-            return
-        for at in range(-columns.step[0] % FRAGMENTATION_EVERY, len(reserved), FRAGMENTATION_EVERY):
-            if split[at] is not None and self.fragments.update(reserved[at], split[at]):
-                lost = self.fragments.never_used
-                events.append(FragmentationEvent(columns.step[at], lost, split[at], reserved[at]))
-
     def _judge_host(self, columns: Any, events: list[Event]) -> None:
         values = columns.host_rss
         if self._has_private or columns.host_private[0] is not None:
@@ -203,28 +198,13 @@ class SampleFeed:
                 self._workers = (value, time)
                 events += self.channels[Channel.WORKERS].extend((step,), (value,))
 
-    def _judge_capacity(self, columns: Any, events: list[Event]) -> None:
+    def _note_capacity(self, columns: Any) -> None:
         total = columns.device_total[0]
         if not total:
             return
         self.channels[Channel.ALLOCATED].total = None if columns.device[0] == CPU else total
-        available = columns.host_available[0]
         for channel in self.channels.values():
-            channel.available = available
-        if columns.device[0] == CPU:
-            if available is not None:
-                self._judge_percent(columns.step[0], 100.0 * (total - available) / total, events)
-            return
-        used = (columns.peak_allocated, columns.allocated, columns.device_used)
-        highest = max(max(filter(None, column), default=0) for column in used)
-        if 100.0 * highest / total < self._capacity.next_news:
-            return
-        for step, *amounts in zip(columns.step, *used, strict=True):
-            self._judge_percent(step, 100.0 * max(amount or 0 for amount in amounts) / total, events)
-
-    def _judge_percent(self, step: int, percent: float, events: list[Event]) -> None:
-        if level := self._capacity.update(percent):
-            events.append(CapacityEvent(step, percent, level))
+            channel.available = columns.host_available[0]
 
 
 def _known(steps: Sequence[int], values: Sequence[int | None]) -> tuple[Sequence[int], Sequence[int]]:

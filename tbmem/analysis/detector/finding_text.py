@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tbmem.analysis.detector.feed import CapacityEvent, FragmentationEvent
 from tbmem.analysis.detector.forecast import Forecast
 from tbmem.analysis.detector.spike_test import Excursion
 from tbmem.analysis.diagnosis.advice import ADVICE
 from tbmem.model.evidence import Channel, Conclusion, Outcome, Suspicion
 from tbmem.model.finding import Facts, Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
-from tbmem.units import format_bytes, format_count, format_duration, format_range, format_share, format_signed
+from tbmem.units import format_bytes, format_count, format_duration, format_range, format_signed
 
-_WARNINGS = (FindingKind.SPIKE, FindingKind.FRAGMENTATION)
-_CAPACITY = (
-    (Severity.INFO, "memory is tight"),
-    (Severity.WARNING, "memory is nearly full"),
-    (Severity.CRITICAL, "memory is about to run out"),
-)
 _SUBJECTS = {
     Channel.ALLOCATED: "memory",
     Channel.PEAK: "the peak",
@@ -63,21 +56,21 @@ def leak(
         evidence |= conclusion.evidence
     advice = conclusion.advice if conclusion is not None else ""
     severity, message = Severity.CRITICAL, " · ".join(parts)
-    return _finding(FindingKind.LEAK, sample, message, evidence, seen.first_step, severity=severity, advice=advice)
+    return make_finding(FindingKind.LEAK, sample, message, evidence, seen.first_step, severity=severity, advice=advice)
 
 
 def suspect(sample: MemorySample, seen: Suspicion) -> Finding:
     """Growth that may be a leak."""
     growth = f"{_SUBJECTS[seen.channel]} grows by {format_bytes(seen.bytes_per_step)} per step"
     message = f"{growth} since step {seen.first_step}: it may be a leak"
-    return _finding(FindingKind.SUSPECT, sample, message, _numbers(seen), seen.first_step)
+    return make_finding(FindingKind.SUSPECT, sample, message, _numbers(seen), seen.first_step)
 
 
 def dismissed(sample: MemorySample, seen: Suspicion, reason: str, facts: Mapping[str, Any]) -> Finding:
     """A suspicion has come to nothing; ``reason`` is a clause, ``facts`` are what the evidence showed."""
     message = f"{_SUBJECTS[seen.channel]} grew by {format_signed(seen.growth)}: no leak, {reason}"
     evidence = {**_numbers(seen), "reason": reason, **facts}
-    return _finding(FindingKind.DISMISSED, sample, message, evidence, seen.first_step)
+    return make_finding(FindingKind.DISMISSED, sample, message, evidence, seen.first_step)
 
 
 def retracted(sample: MemorySample, seen: Suspicion, *, fell: bool) -> Finding:
@@ -90,7 +83,7 @@ def retracted(sample: MemorySample, seen: Suspicion, *, fell: bool) -> Finding:
         end = f"has ended: it stays at {format_bytes(seen.level)}; so far it is not a leak"
     message = f"the growth of {_SUBJECTS[seen.channel]} reported before {end}"
     evidence = {**_numbers(seen), "reason": reason, "allocated_bytes": sample.allocated}
-    return _finding(FindingKind.GROWING, sample, message, evidence, sample.step)
+    return make_finding(FindingKind.GROWING, sample, message, evidence, sample.step)
 
 
 def growing(sample: MemorySample, seen: Suspicion, conclusion: Conclusion | None) -> Finding:
@@ -100,7 +93,7 @@ def growing(sample: MemorySample, seen: Suspicion, conclusion: Conclusion | None
     growth = f"{_SUBJECTS[seen.channel]} grows by {format_bytes(seen.bytes_per_step)} per step"
     message = f"{growth} since step {seen.first_step} ({_grown(seen)} so far) · {reason}"
     evidence = {**_numbers(seen), **({} if conclusion is None else conclusion.evidence)}
-    return _finding(FindingKind.GROWING, sample, message, evidence, seen.first_step)
+    return make_finding(FindingKind.GROWING, sample, message, evidence, seen.first_step)
 
 
 def spike(sample: MemorySample, channel: Channel, excursion: Excursion, updated: bool | None) -> Finding:
@@ -165,29 +158,9 @@ def _of_excursion(
         **({"kept_free_bytes": excursion.kept} if excursion.kept else {}),
         **others,
     }
-    return _finding(kind, sample, message, evidence, excursion.first_step, excursion.last_step)
-
-
-def fragmentation(sample: MemorySample, event: FragmentationEvent) -> Finding:
-    """Free memory that cannot serve a request."""
-    share = format_share(event.never_used, event.reserved)
-    message = (
-        f"{format_bytes(event.never_used)} ({share} that are reserved) were unused even at the peak:"
-        f" {format_bytes(event.fragmented)} are fragmented, in gaps between used blocks that fit no request"
-    )
-    sizes = {f"{name}_bytes": getattr(event, name) for name in ("never_used", "fragmented", "reserved")}
-    evidence = {"channel": Channel.RESERVED.value, **sizes}
-    return _finding(FindingKind.FRAGMENTATION, sample, message, evidence, sample.step)
-
-
-def near_capacity(sample: MemorySample, event: CapacityEvent) -> Finding:
-    """A threshold of the capacity was passed."""
-    severity, words = _CAPACITY[event.level - 1]
-    place = "the host's memory" if sample.device == "cpu" else "the device"
-    total = format_bytes(sample.device_total or 0)
-    message = f"{words}: {event.percent:.1f} % of {place} in use ({total} in all)"
-    evidence = {"used_percent": round(event.percent, 2), "device_total_bytes": sample.device_total}
-    return _finding(FindingKind.NEAR_CAPACITY, sample, message, evidence, sample.step, severity=severity)
+    severity = Severity.WARNING if kind is FindingKind.SPIKE else Severity.INFO
+    first, last = excursion.first_step, excursion.last_step
+    return make_finding(kind, sample, message, evidence, first, last, severity=severity)
 
 
 def stable(sample: MemorySample, lowest: int, highest: int, judged: int, periodic: Finding | None) -> Finding:
@@ -197,18 +170,18 @@ def stable(sample: MemorySample, lowest: int, highest: int, judged: int, periodi
     if periodic is not None:
         message += f" · {periodic.message}"
         evidence["period_steps"] = periodic.evidence["period_steps"]
-    return _finding(FindingKind.STABLE, sample, message, evidence, 1)
+    return make_finding(FindingKind.STABLE, sample, message, evidence, 1)
 
 
 def too_early(sample: MemorySample, judged: int, enough: int) -> Finding:
     """Too few steps were judged for a verdict."""
     message = f"too few steps for a verdict: {judged} of {enough} steps evaluated"
-    return _finding(FindingKind.WARMUP, sample, message, {"judged_steps": judged}, 1)
+    return make_finding(FindingKind.WARMUP, sample, message, {"judged_steps": judged}, 1)
 
 
 def no_steps() -> Finding:
     """Not one step was seen."""
-    return _finding(FindingKind.WARMUP, MemorySample(step=0, time=0.0, device=""), "no step was recorded", {}, 0)
+    return make_finding(FindingKind.WARMUP, MemorySample(step=0, time=0.0, device=""), "no step was recorded", {}, 0)
 
 
 def _grown(seen: Suspicion) -> str:
@@ -236,7 +209,7 @@ def _forecast_numbers(ahead: Forecast | None) -> dict[str, Any]:
     return {**steps, "seconds_left": None if ahead.seconds is None else round(ahead.seconds, 1)}
 
 
-def _finding(
+def make_finding(
     kind: FindingKind,
     sample: MemorySample,
     message: str,
@@ -244,12 +217,13 @@ def _finding(
     first_step: int,
     last_step: int | None = None,
     *,
-    severity: Severity | None = None,
+    severity: Severity = Severity.INFO,
     advice: str = "",
 ) -> Finding:
+    """A finding about a sample's device, from ``first_step`` to ``last_step`` (by default the sample's)."""
     return Finding(
         kind=kind,
-        severity=severity or (Severity.WARNING if kind in _WARNINGS else Severity.INFO),
+        severity=severity,
         device=sample.device,
         rank=sample.rank,
         first_step=first_step,

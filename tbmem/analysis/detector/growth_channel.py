@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from tbmem.analysis.detector.bounded_list import BoundedList
 from tbmem.analysis.detector.control_variate import ControlVariate
 from tbmem.analysis.detector.forecast import Forecast, forecast
 from tbmem.analysis.detector.growth_test import Change, GrowthTest
@@ -50,7 +50,7 @@ class GrowthChannel:
         self.available: int | None = None  # bytes that are left instead, for memory that is shared with others
         self._block = StepBlock(block_steps)
         self._variate = ControlVariate()
-        self._recent: BoundedList[float] = BoundedList(_RECENT)
+        self._recent: deque[float] = deque(maxlen=_RECENT)
         self._unstepped = 0
 
     def extend(
@@ -126,7 +126,7 @@ class GrowthChannel:
         recent, least = self._recent, self.growth.suspicious
         if len(recent) < _ENOUGH or recent[-1] - recent[0] < least:
             return False
-        last = recent[-_ENOUGH:]
+        last = list(recent)[-_ENOUGH:]
         never_falls = all(before <= after for before, after in pairwise(last))
         return never_falls and rises_regularly(last, least, _RISES)
 

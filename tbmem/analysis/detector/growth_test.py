@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from enum import Enum
 
-from tbmem.analysis.detector.bounded_list import BoundedList
 from tbmem.analysis.detector.low_water_marks import LowWaterMark, LowWaterMarks, levels, since_last_fall
 from tbmem.analysis.detector.trend import Trend, TrendState, climbs, is_explained, is_line, rises_regularly
 
@@ -235,7 +235,7 @@ class Sawtooth:
         self._lowest, self._highest = math.inf, -math.inf
         self._start = 0
         self._leap = 0.0
-        self._cycles: BoundedList[tuple[int, float]] = BoundedList(_CYCLES)
+        self._cycles: deque[tuple[int, float]] = deque(maxlen=_CYCLES)
         self.length = 0  # evaluated steps of the longest cycle remembered, 0 if there was none
         self.ceiling = -math.inf  # how high a cycle like those remembered may rise, in bytes
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from tbmem.analysis.detector.bounded_list import BoundedList
 from tbmem.analysis.growth_rate import Point, Splice
 
 BLOCK = 4
@@ -42,7 +42,7 @@ class LowWaterMarks:
     """
 
     def __init__(self) -> None:
-        self._scales: list[BoundedList[LowWaterMark]] = [BoundedList(MARKS_PER_SCALE) for _ in range(SCALES)]
+        self._scales: list[deque[LowWaterMark]] = [deque(maxlen=MARKS_PER_SCALE) for _ in range(SCALES)]
         self._count = 0
 
     def add(self, mark: LowWaterMark) -> int:
@@ -57,7 +57,7 @@ class LowWaterMarks:
 
     def at(self, scale: int) -> list[LowWaterMark]:
         """The last marks of blocks of ``BLOCK * 2**scale`` steps, oldest first."""
-        return self._scales[scale]
+        return list(self._scales[scale])
 
 
 def _merge(first: LowWaterMark, second: LowWaterMark) -> LowWaterMark:
@@ -89,7 +89,7 @@ class StepBlock:
         self.steps = steps
         self.ticks = 0  # evaluated steps so far
         self.splice = Splice()  # what unevaluated steps have added to levels and step numbers; taken out of the marks
-        self.lifts: BoundedList[float] = BoundedList(_LIFTS)
+        self.lifts: deque[float] = deque(maxlen=_LIFTS)
         """How far each of the last blocks reached above its mark, in bytes."""
         self._passed = self._first = 0
         self._low: float | None = None

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-
-from tbmem.analysis.detector.bounded_list import BoundedList
 
 _REMEMBERED = 12  # events that are remembered
 _MEMBERS = 3
@@ -23,7 +22,7 @@ class Periodicity:
     """Finds the period of events that recur."""
 
     def __init__(self) -> None:
-        self._events: BoundedList[tuple[int, int]] = BoundedList(_REMEMBERED)
+        self._events: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)
         self.period = 0  # steps between two events, 0 while no period is known
         self.members: Sequence[int] = ()  # steps of the events from which the period is known
 

@@ -7,12 +7,12 @@ reported once, as periodic.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from statistics import median_low
 
-from tbmem.analysis.detector.bounded_list import BoundedList
 from tbmem.analysis.detector.periodicity import HIGHER, Periodicity
 
 WINDOW = 64
@@ -76,10 +76,10 @@ class SpikeTest:
     def __init__(self, spike_percent: float, min_spike: int) -> None:
         self._share = spike_percent / 100
         self._min_spike = min_spike
-        self._recent: BoundedList[int] = BoundedList(WINDOW)
+        self._recent: deque[int] = deque(maxlen=WINDOW)
         self._least = 0.0
         self._record = self._last = 0
-        self._before: BoundedList[tuple[Excursion, bool]] = BoundedList(WINDOW)
+        self._before: deque[tuple[Excursion, bool]] = deque(maxlen=WINDOW)
         self._pending: list[tuple[int, int]] = []
         self._early: list[Excursion] = []
         self._periodic_height = 0
@@ -235,7 +235,7 @@ class SpikeTest:
         members = [before for before, _ in self._before if expects(before.first_step)]
         others = [(before, is_record) for before, is_record in self._before if not expects(before.first_step)]
         self._periodic_height = max(member.height for member in members)
-        self._before[:] = others
+        self._before = deque(others, WINDOW)
         steps = tuple(member.first_step for member in members)
         periodic = replace(excursion, kind=ExcursionKind.PERIODIC, period=self.periodicity.period, members=steps)
         records = [other for other, is_record in others if is_record]
@@ -252,11 +252,11 @@ def _usual_of(ordered: Sequence[int]) -> tuple[int, float]:
     return usual, _SIGMAS * _MAD_TO_SIGMA * deviations[middle]
 
 
-class ResidentPeaks(BoundedList[tuple[int, int]]):
+class ResidentPeaks(deque[tuple[int, int]]):
     """Steps and their resident peaks in bytes, as every screen shows them."""
 
     def __init__(self) -> None:
-        super().__init__(_PEAKS)
+        super().__init__(maxlen=_PEAKS)
 
     def shown(self, excursion: Excursion) -> Excursion:
         """An excursion, judged less malloc's free memory, in resident peaks; as it is where its steps are forgotten."""
@@ -267,7 +267,8 @@ class ResidentPeaks(BoundedList[tuple[int, int]]):
             before = [peak for step, peak in self if not first <= step <= last]
         if excursion.kind is ExcursionKind.SHIFT:
             # earlier steps no longer tell what is usual
-            self[:] = [(step, peak) for step, peak in self if step >= first]
+            while self and self[0][0] < first:
+                self.popleft()
         if not within or not before:
             return excursion
         peak, usual = max(within), median_low(before)

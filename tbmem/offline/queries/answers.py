@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from tbmem import __version__
@@ -77,6 +78,8 @@ class QueryParams:
         return value
 
 
+DEVICE_VIEWS: Mapping[str, Callable[[RecordingView, str | None], Any]] = {"peak": peak_view, "segments": segments_view}
+"""Answers on one device of a recording, by the names of their views: in the tab and on the page of a recording."""
 _LATEST_RUNS = 20
 _MAX_POINTS = 20_000
 _MAX_RANKS = 64
@@ -111,10 +114,9 @@ class Answers:
                 *self._part(params), limit=params.integer("limit", BRUSH_LIMIT, most=1 << 31)
             ),
             "stack": lambda params: stack_view(self._subject(params), params.integer("row", None)),
-            "peak": lambda params: peak_view(*self._device(params)),
             "tensors": self._tensors,
-            "segments": lambda params: segments_view(*self._device(params)),
             "operators": lambda params: operators_view(*self._part(params)),
+            **{name: partial(self._of_device, view) for name, view in DEVICE_VIEWS.items()},
         }
 
     def answer(self, view: str, params: Params) -> Any:
@@ -138,6 +140,9 @@ class Answers:
 
     def _device(self, params: QueryParams) -> tuple[RecordingView, str | None]:
         return self._subject(params), params.text("device")
+
+    def _of_device(self, view: Callable[[RecordingView, str | None], Any], params: QueryParams) -> Any:
+        return view(*self._device(params))
 
     def _part(self, params: QueryParams) -> tuple[RecordingView, str | None, str | None, float | None, float | None]:
         return *self._device(params), params.text("axis"), params.number("from"), params.number("to")

@@ -19,16 +19,15 @@ from tbmem.model.files import write_file
 from tbmem.model.timeline_tables import OperatorCalls
 from tbmem.offline.analyze import Pair
 from tbmem.offline.live_logs import read_run
-from tbmem.offline.queries.answers import Answers
+from tbmem.offline.queries.answers import DEVICE_VIEWS, Answers
 from tbmem.present.page import key_of, web_page
 from tbmem.present.views.comparison import Side, compare_view, side_of, sides_view
 from tbmem.present.views.empty_states import NOTHING_TO_COMPARE
 from tbmem.present.views.operators import operators_view
 from tbmem.present.views.overview import index_view
-from tbmem.present.views.peak import peak_view, stack_view
+from tbmem.present.views.peak import stack_view
 from tbmem.present.views.recording_view import RecordingView
 from tbmem.present.views.run_schema import FileItem, RunItem
-from tbmem.present.views.segments import segments_view
 from tbmem.present.views.tensors import tensors_view
 from tbmem.present.views.timeline import timeline_view
 from tbmem.sources.runs.catalog import TRACE, Catalog, Root
@@ -92,7 +91,7 @@ def _run_answers(answers: Answers, run: str) -> Iterator[tuple[str, Any]]:
 
 def analysis_html(subject: RecordingView, written: str = "") -> str:
     """The page of one recording, which has no log."""
-    views = ["timeline", "peak", "segments", "operators"]
+    views = ["timeline", *DEVICE_VIEWS, "operators"]
     return _page(f"Memory of {subject.run}", [_item(subject)], views, dict(_recording_answers(subject)), written)
 
 
@@ -114,10 +113,9 @@ def _recording_answers(subject: RecordingView) -> Iterator[tuple[str, Any]]:
             query["device"] = device.name
         answers: dict[str, Any] = {
             "timeline": timeline_view(subject, device.name, points=_POINTS, largest=_BANDS),
-            "peak": peak_view(subject, device.name),
             "tensors": tensors_view(subject, device.name),
-            "segments": segments_view(subject, device.name),
             "operators": operators_view(subject, device.name),
+            **{name: view(subject, device.name) for name, view in DEVICE_VIEWS.items()},
         }
         for view, answer in answers.items():
             key = key_of(view, query)

@@ -16,10 +16,9 @@ of entries that several share. Sizes are bytes, times Unix seconds, unless the f
 | ``data/timeline`` | **run**, **file**, **device**, axis, from, to, points, largest | ``timeline.timeline_view`` |
 | ``data/range`` | **run**, **file**, **device**, axis, from, to, limit | ``range.brushed_view`` |
 | ``data/stack`` | **run**, **file**, **row** | ``peak.stack_view`` |
-| ``data/peak`` | **run**, **file**, **device** | ``peak.peak_view`` |
+| ``data/peak``, ... | **run**, **file**, **device** | each of ``DEVICE_VIEWS`` in ``offline/queries/answers.py`` |
 | ``data/tensors`` | **run**, **file**, **device**, search, category, sort, order, offset, limit | \
 ``tensors.tensors_view`` |
-| ``data/segments`` | **run**, **file**, **device** | ``segments.segments_view`` |
 | ``data/operators`` | **run**, **file**, **device**, axis, from, to | ``operators.operators_view`` |
 | ``page.js?v=<version>`` | | the front end as one module that exports ``render()``, cached for a year |
 | ``page.css`` | | its style sheets |

@@ -128,6 +128,10 @@ class HostMemory:
             self.resident = peak
         return peak
 
+    def counters(self, peak: int | None) -> tuple[int | None, ...]:
+        """The last fields of ``MemorySample``, from ``host_rss`` on, with the ``peak`` that ``read`` returned."""
+        return self.resident, peak, self.available, self.workers_rss, self.private, self.workers_private
+
     def peak_rss(self) -> int | None:
         """Largest resident memory since the last reading in bytes; ``None`` where it is unknown."""
         self._rss_read_at = -math.inf

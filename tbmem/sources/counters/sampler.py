@@ -78,13 +78,10 @@ class Counters:
         now = time.time()
         host = self._host
         # the next lines run at every step: few calls, and two dozen values by position past the constructor
-        peak_rss = None if host.read_at <= now < host.read_again_at else host.read(now)
+        figures = host.counters(None if host.read_at <= now < host.read_again_at else host.read(now))
         updated = self._updated()
         for name, read, usage in self._plan:
-            values = (
-                *(step, now, name, self._rank, *read(), *usage, host.resident, peak_rss, host.available),
-                *(host.workers_rss, profiled, updated, host.private, host.workers_private),
-            )
+            values = (step, now, name, self._rank, *read(), *usage, profiled, updated, *figures)
             samples.append(_new_sample(MemorySample, values))
         if self._rests is not None and (rest := self._rests.rest):
             if samples[-1].allocated is not None:
@@ -101,16 +98,10 @@ class Counters:
 
     def passed(self, step: int) -> list[MemorySample]:
         """The samples of the steps that were passed over, up to ``step``."""
-        host, passed = self._host, self._passed
+        figures, passed = self._host.counters(None), self._passed
         self._passed = []
         return [
-            _new_sample(
-                MemorySample,
-                (
-                    *(number, at, name, self._rank, *NOTHING, *usage, host.resident, None, host.available),
-                    *(host.workers_rss, False, updated, host.private, host.workers_private),
-                ),
-            )
+            _new_sample(MemorySample, (number, at, name, self._rank, *NOTHING, *usage, False, updated, *figures))
             for number, (at, updated) in enumerate(passed, start=step - len(passed) + 1)
             for name, _, usage in self._plan
         ]

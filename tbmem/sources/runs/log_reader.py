@@ -17,11 +17,12 @@ from tbmem.errors import FileFormatError
 from tbmem.model.columns import F64
 from tbmem.model.monitor_log import ROW_FIELDS, MonitorLog, SampleRow, parse_line
 
-COLUMNS = (
-    *("step", "time", "allocated", "reserved", "peak_allocated", "peak_reserved", "device_used", "device_total"),
-    *("host_rss", "host_peak_rss", "workers_rss", "profiled", "first_step", "count", "allocated_min", "allocated_max"),
-    "peak_step",
-)
+_LEFT_OUT = {
+    *("device", "rank", "active", "inactive_split", "live_blocks", "alloc_retries", "ooms", "updated"),
+    *("host_available", "host_private", "workers_private"),
+}
+"""Fields that no chart over a whole log shows."""
+COLUMNS = tuple(name for name in ROW_FIELDS if name not in _LEFT_OUT)
 """Columns of a row; NaN where a counter was not read."""
 _CHUNK = 1 << 20
 _NAN = float("nan")

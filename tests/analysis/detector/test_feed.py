@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tbmem.analysis.detector.feed import CapacityEvent, SampleFeed
+from tbmem.analysis.detector.feed import SampleFeed
+from tbmem.analysis.detector.thresholds import CapacityEvent
 from tbmem.config.schema import PatternsConfig
 from tbmem.model.sample import MemorySample
 from tests.conftest import GIB, MakeSample

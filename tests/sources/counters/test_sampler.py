@@ -62,6 +62,21 @@ def test_a_sample_joins_device_and_host(cuda: FakeCuda, make_counters: MakeCount
     assert sample.host_available is not None
 
 
+def test_the_hosts_counters_are_in_the_order_of_the_samples_last_fields(make_counters: MakeCounters) -> None:
+    # given
+    counters = make_counters("cpu")
+    host = counters._host
+    host.available, host.workers_rss, host.workers_private = 1, 2, 3
+    # when
+    sample = _one(counters.sample(1, thorough=False))
+    # then
+    first = MemorySample._fields.index("host_rss")
+    assert len(MemorySample._fields) == first + len(host.counters(None))
+    assert (sample.host_rss, sample.host_private) == (host.resident, host.private)
+    assert (sample.host_available, sample.workers_rss, sample.workers_private) == (1, 2, 3)
+    assert host.counters(4)[1] == 4
+
+
 def test_a_counter_that_is_not_there_is_none(make_counters: MakeCounters) -> None:
     # given the CPU, and no thread that looks at workers
     counters = make_counters("cpu", reset_peaks=False)
