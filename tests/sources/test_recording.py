@@ -83,7 +83,7 @@ def test_pickles_of_any_protocol_are_told(tmp_path: Path, protocol: int) -> None
 def test_a_hostile_pickle_of_letters_is_told(tmp_path: Path) -> None:
     (tmp_path / "x.pickle").write_bytes(b"cos\nsystem\n(S'touch ran'\ntR.")
 
-    with pytest.raises(UnsafeFileError, match=r"os\.system.*nothing was run"):
+    with pytest.raises(UnsafeFileError, match=r"os\.system.*nothing was executed"):
         read_recording(tmp_path / "x.pickle")
 
 

@@ -155,7 +155,7 @@ def test_a_curriculum_keeps_nothing_but_the_last_step() -> None:
     conclusion = concluded(sites=(BUSY,), sizes_grow=0.9)
     # then
     assert conclusion.outcome is Outcome.DISMISSED
-    assert "the steps themselves need more" in conclusion.reason
+    assert "the steps need more memory" in conclusion.reason
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def test_a_hostile_pickle_is_refused_and_nothing_ran(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.pickle").write_bytes(pickle.dumps(thing))
 
-    with pytest.raises(UnsafeFileError, match=r"s\.pickle: the pickle asks for .*nothing was run"):
+    with pytest.raises(UnsafeFileError, match=r"s\.pickle: the pickle asks for .*nothing was executed"):
         read_snapshot("s.pickle")
 
     assert not (tmp_path / "ran").exists()

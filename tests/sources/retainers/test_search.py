@@ -204,7 +204,7 @@ def test_too_few_looks_say_so() -> None:
     holders, notes = hunt_in(LEAKS["kept_outputs"].make(), looks=(3, 6))
 
     assert holders == ()
-    assert "three looks" in notes[0]
+    assert "three observations" in notes[0]
 
 
 def test_a_debugger_is_left_alone() -> None:

@@ -16,7 +16,7 @@ from tests.sources.trace.traces import (
 
 
 def test_a_time_that_no_clock_shows_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileFormatError, match=r"near number 1 .*beyond the year 2255"):
+    with pytest.raises(FileFormatError, match=r"event number 1 .*beyond the year 2255"):
         read(tmp_path, [memory(1e17, 8, 1)])
 
 
