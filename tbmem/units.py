@@ -77,10 +77,11 @@ def format_duration(seconds: float) -> str:
     """Seconds: ``'0.8 s'``, ``'4 min 10 s'``, ``'2 h 10 min'``."""
     if round(seconds, 1) < 60:
         return f"{seconds:.1f} s"
-    seconds = max(int(seconds), 60)
-    if seconds < 3600:
-        return f"{int(seconds // 60)} min {int(seconds % 60)} s"
-    return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
+    rounded = int(seconds + 0.5)
+    if rounded < 3600:
+        return f"{rounded // 60} min {rounded % 60} s"
+    minutes = int(seconds / 60 + 0.5)
+    return f"{minutes // 60} h {minutes % 60} min"
 
 
 def format_speed(steps_per_second: float) -> str:

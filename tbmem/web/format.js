@@ -58,9 +58,10 @@ export function duration(seconds) {
   if (Math.abs(seconds) < 1e-3) return `${(seconds * 1e6).toFixed(seconds ? 1 : 0)} µs`;
   if (Math.abs(seconds) < 1) return `${(seconds * 1e3).toFixed(1)} ms`;
   if (seconds < 59.95) return `${seconds.toFixed(1)} s`;
-  const all = Math.floor(seconds);
-  if (all < 3600) return `${Math.floor(all / 60)} min ${all % 60} s`;
-  return `${Math.floor(all / 3600)} h ${Math.floor((all % 3600) / 60)} min`;
+  const rounded = Math.floor(seconds + 0.5);
+  if (rounded < 3600) return `${Math.floor(rounded / 60)} min ${rounded % 60} s`;
+  const minutes = Math.floor(seconds / 60 + 0.5);
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
 /** `0.468 steps/s`, `12 346 steps/s`. */
