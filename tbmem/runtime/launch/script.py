@@ -9,7 +9,7 @@ import sys
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib.machinery import BuiltinImporter, ModuleSpec, PathFinder, SourceFileLoader
+from importlib.machinery import BuiltinImporter, ExtensionFileLoader, ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import Any
 
@@ -71,7 +71,9 @@ class Program:
         spec = _find_spec(name)
         if spec is not None and spec.submodule_search_locations is not None:
             spec = _find_spec(f"{name}.__main__")
-        if spec is None or spec.loader is None or spec.origin is None or not hasattr(spec.loader, "get_code"):
+        loader: Any = None if spec is None else spec.loader
+        is_compiled = loader is BuiltinImporter or isinstance(loader, ExtensionFileLoader)
+        if spec is None or spec.origin is None or is_compiled or not hasattr(loader, "get_code"):
             raise UsageError(f"{name}: no module of this name that can be run")
         return cls(name=spec.origin, path=spec.origin, spec=spec, import_path=import_path)
 

@@ -104,6 +104,8 @@ def test_a_script_on_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
         (["-c", "print()"], "-c: only a script in a file"),
         (["-m"], "-m needs a module's name"),
         (["-m", "tbmem_gone.train"], "tbmem_gone.train: no module of this name"),
+        (["-m", "sys"], "sys: no module of this name"),
+        (["-m", "_ctypes"], "_ctypes: no module of this name"),
         (["empty"], "empty: a folder without __main__.py"),
     ],
 )
