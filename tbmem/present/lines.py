@@ -1,4 +1,4 @@
-"""Console lines for samples and findings, and the log handler that prints them."""
+"""Console lines for samples, findings and signals, and the log handler that prints them."""
 
 from __future__ import annotations
 
