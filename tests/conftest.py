@@ -8,11 +8,15 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tbmem.model.sample import MemorySample
 from tbmem.present.lines import LOGGER_NAME
+
+if TYPE_CHECKING:
+    from tests.sources.fakes import FakeCuda
 
 PROJECT = Path(__file__).parent.parent
 GIB = 1 << 30
@@ -59,6 +63,22 @@ def _switches() -> dict[str, object]:
         "c10 log level": level.value if level is not None else None,
         "kineto log level": os.environ.get("KINETO_LOG_LEVEL"),
     }
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
+    """A GPU in use whose allocator keeps history."""
+    import torch
+    import torch._dynamo  # before torch.cuda is replaced: an optimizer loads it, and it looks around there
+
+    from tbmem.sources.torch_state.memory_history import MemoryHistory
+    from tests.sources.fakes import FakeCuda
+
+    fake = FakeCuda()
+    fake.malloc(512)
+    monkeypatch.setattr(torch, "cuda", fake)
+    yield fake
+    MemoryHistory._owner = None
 
 
 @pytest.fixture

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch._dynamo  # before torch.cuda is replaced: an optimizer loads it, and it looks around there
 
 import tbmem
-from tbmem.sources.torch_state.memory_history import MemoryHistory
 from tests.sources.fakes import FakeCuda
 
 
@@ -63,16 +60,6 @@ def test_a_folder_that_cannot_be_written_is_an_error_at_once(tmp_path: Path) -> 
 
     with pytest.raises(tbmem.RunFolderError), tbmem.record(logdir=str(tmp_path / "file")):
         pass
-
-
-@pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
-    """A GPU in use whose allocator keeps history."""
-    fake = FakeCuda()
-    fake.malloc(512)
-    monkeypatch.setattr(torch, "cuda", fake)
-    yield fake
-    MemoryHistory._owner = None
 
 
 def _record(tmp_path: Path, **options: Any) -> Any:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch._dynamo  # before torch.cuda is replaced: an optimizer loads it, and it looks around there
 
 from tbmem.model.files import SNAPSHOT_PROTOCOL
 from tbmem.sources.torch_state.memory_history import MemoryHistory
@@ -189,16 +188,6 @@ def test_a_folder_that_is_gone_is_an_os_error(memory: FakeMemory, tmp_path: Path
     # then
     with pytest.raises(OSError, match="No such file"):
         history.write(tmp_path / "gone" / "s.pickle")
-
-
-@pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
-    """A GPU in use whose allocator keeps history."""
-    fake = FakeCuda()
-    fake.malloc(512)
-    monkeypatch.setattr(torch, "cuda", fake)
-    yield fake
-    MemoryHistory._owner = None
 
 
 def test_the_history_is_that_of_the_accelerator(cuda: FakeCuda) -> None:
