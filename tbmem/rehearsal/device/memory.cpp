@@ -169,6 +169,11 @@ bool is_known(const void* address, size_t bytes) {
   return (char*)address + bytes <= before->first + before->second;
 }
 
+bool has_known(const void* address, size_t bytes) {
+  Guard guard(lock);
+  return overlaps_written((const char*)address, bytes);
+}
+
 void copy(void* target, const void* source, size_t bytes) {
   if (!bytes) return;
   bool is_unknown = false;

@@ -28,7 +28,9 @@ def _watch_reads() -> int:
         return 0
     try:
         from tbmem.rehearsal.device_reads import watch
+        from tbmem.rehearsal.object_collectives import keep_object_sizes
 
+        keep_object_sizes()
         watch(os.environ["TBMEM_GPU_LIBRARY"])
     except Exception as error:  # a program without tbmem's packages still has its GPU
         sys.stderr.write(f"tbmem: values read from the simulated GPU are not watched: {error}\n")
