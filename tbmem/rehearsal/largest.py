@@ -10,6 +10,8 @@ from tbmem.errors import UsageError
 from tbmem.model.rehearsal import Largest, Rehearsal, Trial
 
 _PLACE = "{}"
+_FACTOR = 4
+"""From a value to the next while memory has not grown."""
 _MARGIN = 0.98
 """Of a predicted value: peaks grow in steps of the allocator's segments."""
 
@@ -81,7 +83,6 @@ def find_largest(words: Sequence[str], wanted: Range, rehearse: Callable[[list[s
         if best + 1 < above:
             value = _next(trials, best, above)
         yield _state(wanted, trials, results, best)
-    yield _state(wanted, trials, results, best)
 
 
 def _state(wanted: Range, trials: dict[int, Trial], results: dict[int, Rehearsal], best: int) -> Largest:
@@ -97,12 +98,10 @@ def _state(wanted: Range, trials: dict[int, Trial], results: dict[int, Rehearsal
 def _next(trials: dict[int, Trial], best: int, above: int) -> int:
     """The value to try between the largest that fits and the smallest that does not."""
     fitting = sorted((trial for trial in trials.values() if trial.fits), key=lambda trial: trial.value)
-    if len(fitting) < 2:
-        return min(2 * best, above - 1, (best + above) // 2 if above in trials else above - 1)
     one, other = fitting[0], fitting[-1]
-    growth = (other.reserved - one.reserved) / (other.value - one.value)
+    growth = (other.reserved - one.reserved) / max(other.value - one.value, 1)
     if growth <= 0:
-        return (best + above) // 2
+        return (best + above) // 2 if above in trials else min(_FACTOR * best, above - 1)
     predicted = best + int(_MARGIN * (other.room - other.reserved) / growth)
     if best < predicted < above:
         return predicted

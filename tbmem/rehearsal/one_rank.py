@@ -12,6 +12,8 @@ from typing import Any
 import torch.distributed as dist
 
 _Store: Any = getattr(dist, "Store", object)  # without it torch has no distributed package
+_stores: list[Any] = []
+"""torch keeps only the C++ part of a store."""
 _UNKNOWN = bytes(128)
 """What a peer would have written: also the length of NCCL's unique id."""
 
@@ -47,7 +49,8 @@ def _alone(init: Callable[..., None], rank: int, world_size: int) -> Callable[..
     def init_process_group(*arguments: Any, **options: Any) -> None:
         given = signature.bind(*arguments, **options).arguments
         given["backend"] = backend_without_peers(given.get("backend"))
-        given.update(init_method=None, store=PeerlessStore(), rank=rank, world_size=world_size)
+        _stores.append(PeerlessStore())
+        given.update(init_method=None, store=_stores[-1], rank=rank, world_size=world_size)
         init(**given)
 
     return init_process_group

@@ -167,6 +167,8 @@ def _check_end(program: Program, processes: Sequence[ProcessResult], code: int) 
 def _notes(program: Program, processes: Sequence[ProcessResult]) -> tuple[str, ...]:
     notes = []
     steps = min((process.steps for process in processes), default=0)
+    if any(process.out_of_memory for process in processes):
+        return (_NOTES,)
     if not steps:
         notes.append("no optimizer stepped: these are the peaks of the whole program")
     elif 0 < steps < program.steps:
@@ -188,6 +190,8 @@ def _explained(result: Rehearsal) -> Rehearsal:
     report = _report_of(process) if process.out_of_memory else ""
     if not process.snapshots:
         return replace(result, out_of_memory_report=report)
+    if process.out_of_memory and not process.steps:
+        return replace(result, out_of_memory_report=report)  # which tensors are parameters is known after a step
     try:
         analysis = analyze(process.snapshots[-1])
     except (TbmemError, OSError) as error:
