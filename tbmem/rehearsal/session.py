@@ -88,7 +88,7 @@ class Session:
             model = model_of(optimizer)
             if model is not None:
                 self._memory.watch(model, optimizer)
-        if self._steps == self._order.steps and not in_backward():
+        if 0 < self._order.steps <= self._steps and not in_backward():
             self.finish()
             _end_process()
 
