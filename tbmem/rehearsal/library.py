@@ -169,8 +169,11 @@ def _definitions(torch: TorchBuild) -> list[str]:
 
 def _symbols(compiler: str, kind: str, files: Iterable[Path], *options: str) -> set[str]:
     """Names that libraries or objects define or want; ``nm`` comes with every compiler."""
+    paths = [str(path) for path in sorted(files)]
+    if not paths:
+        return set()
     nm = _run([compiler, "-print-prog-name=nm"], "the compiler does not name its nm").strip()
-    text = _run([nm, kind, *options, "-P", *map(str, sorted(files))], "torch's libraries cannot be read")
+    text = _run([nm, kind, *options, "-P", *paths], "torch's libraries cannot be read")
     return {line.split(" ", 1)[0].split("@", 1)[0] for line in text.splitlines()}
 
 
