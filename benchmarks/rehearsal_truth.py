@@ -85,7 +85,7 @@ class Outcome:
 
     @property
     def verdict(self) -> str:
-        """Equal, within the limits, the cause of what is beyond them; empty if none is known."""
+        """Equal, within the limits, or the kind of cause of what is beyond them; empty if none is known."""
         if self.real == self.new:
             return "equal"
         if (
@@ -93,8 +93,16 @@ class Outcome:
             and _off(self.real.reserved, self.new.reserved) <= RESERVED_LIMIT
         ):
             return "within limits"
-        another = f"another torch: {self.case.other_torch}" if self.case.other_torch else ""
-        return self.case.cause if self.torch == self.case.torch else another or self.case.cause
+        if self.torch != self.case.torch and self.case.other_torch:
+            return "another torch"
+        return "cause below" if self.case.cause else ""
+
+    @property
+    def remarks(self) -> str:
+        """Why figures differ, and where the sequences of allocations part."""
+        reason = {"another torch": self.case.other_torch, "cause below": self.case.cause}.get(self.verdict, "")
+        parted = f"allocations: {self.difference}" if self.difference else ""
+        return "; ".join(filter(None, (reason, parted)))
 
 
 def _off(real: int, new: int) -> float:
@@ -274,9 +282,9 @@ def main() -> int:
         print(table(["program", "recording", "its torch", *columns, "verdict"], [row(outcome) for outcome in outcomes]))
     for change in sorted({f"{c.source}, {e.file}: {e.reason}" for c in chosen for e in c.edits}):
         print(f"\nChanged in the program: {change}.")
-    for outcome in outcomes:
-        if outcome.difference:
-            print(f"\n{outcome.case.source}, {outcome.case.name}: allocations: {outcome.difference}.")
+    for remarks in dict.fromkeys(outcome.remarks for outcome in outcomes if outcome.remarks):
+        names = [f"{one.case.source}, {one.case.name}" for one in outcomes if one.remarks == remarks]
+        print(f"\n{' and '.join(names)}: {remarks}.")
     print("".join(f"\nfailed: {failure}" for failure in failures))
     if not outcomes and not failures:
         return 2

@@ -86,12 +86,16 @@ def test_an_edit_shows_and_is_not_explained(truth: ModuleType, case: Any, tmp_pa
     assert "**unexplained**" in truth.row(result)
 
 
-@pytest.mark.parametrize(("torch", "verdict"), [("2.6.0", "the card"), ("2.14.1", "another torch: temporaries")])
-def test_the_cause_depends_on_the_version(truth: ModuleType, case: Any, torch: str, verdict: str) -> None:
+@pytest.mark.parametrize(
+    ("torch", "verdict", "remarks"), [("2.6.0", "cause below", "the card"), ("2.14.1", "another torch", "temporaries")]
+)
+def test_the_cause_depends_on_the_version(truth: ModuleType, case: Any, torch: str, verdict: str, remarks: str) -> None:
     real = truth.Figures(2, 0, 1_000_000, 2_000_000, 0)
     named = replace(case, cause="the card", other_torch="temporaries")
 
-    assert truth.Outcome(named, torch, real, replace(real, peak=1_001_000), "").verdict == verdict
+    beyond = truth.Outcome(named, torch, real, replace(real, peak=1_001_000), "1 more")
+
+    assert (beyond.verdict, beyond.remarks) == (verdict, f"{remarks}; allocations: 1 more")
     assert truth.Outcome(named, torch, real, replace(real, peak=1_000_400), "").verdict == "within limits"
 
 
