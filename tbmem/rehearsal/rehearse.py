@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shlex
@@ -23,6 +24,7 @@ from tbmem.offline.analyze import analyze
 from tbmem.rehearsal.environment import Order, rehearsal_environment, world_environment
 
 _KILLED = -9
+_PR_SET_PDEATHSIG = 1
 _PATIENCE = 10
 """Seconds in which an interrupted program ends by itself."""
 _MORE_MEMORY = 16
@@ -127,7 +129,9 @@ def _processes(program: Program, output: Any) -> tuple[ProcessResult, ...]:
         folder = Path(name)
         environment = _environment(program, folder)
         # a session of its own: Ctrl-C reaches it once, through this process
-        started = subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
+        started = subprocess.Popen(
+            command, env=environment, stdout=output, stderr=output, start_new_session=True, preexec_fn=_end_with_parent
+        )
         code = _wait(started)
         processes = tuple(sorted(map(_read_result, folder.glob("results/*.json")), key=lambda each: each.rank))
     _check_end(program, processes, code)
@@ -162,6 +166,11 @@ def _environment(program: Program, folder: Path) -> dict[str, str]:
     if alone:
         environment.update(world_environment(program.rank, program.world_size))
     return environment
+
+
+def _end_with_parent() -> None:
+    """Let the kernel send SIGTERM to this process when its parent ends, however that does."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
