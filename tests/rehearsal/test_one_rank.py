@@ -68,8 +68,6 @@ dist.destroy_process_group()
 
 
 def test_one_rank_of_512_waits_for_nobody() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _ONE_OF_512], capture_output=True, text=True, check=False, timeout=120
-    )
+    done = subprocess.run([sys.executable, "-c", _ONE_OF_512], capture_output=True, text=True, check=False, timeout=120)
 
     assert done.returncode == 0, done.stderr

@@ -12,7 +12,11 @@ from tests.rehearsal.records import GIB, process, rehearsal
 
 def test_a_program_that_fits() -> None:
     result = rehearsal(
-        process(folder="runs/one"), phase="backward", by_category={"PARAMETER": 3 * GIB}, by_module={}, notes=("a note",)
+        process(folder="runs/one"),
+        phase="backward",
+        by_category={"PARAMETER": 3 * GIB},
+        by_module={},
+        notes=("a note",),
     )
 
     text = "\n".join(rehearsal_lines(result))
@@ -81,5 +85,7 @@ def test_the_largest_value() -> None:
     assert next(largest_lines(answer)) == "The largest batch_size that fits is 4."
     unbounded = replace(answer, is_bounded=False)
     assert next(largest_lines(unbounded)) == "The largest batch_size that fits is 4, the end of the range."
-    assert list(largest_lines(replace(answer, value=None))) == ["No batch_size of the range fits, the smallest neither."]
+    assert list(largest_lines(replace(answer, value=None))) == [
+        "No batch_size of the range fits, the smallest neither."
+    ]
     assert largest_view(answer)["result"]["fits"] is True
