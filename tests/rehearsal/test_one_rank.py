@@ -48,6 +48,12 @@ def test_counters_and_exchanges() -> None:
     assert store.compare_set("key", "first", "second") == b"second"
 
 
+_ITS_MESH_JOINS = """
+from tbmem.rehearsal.one_rank import join_world
+join_world(1, 4)
+from torch.distributed.device_mesh import init_device_mesh
+assert init_device_mesh("cpu", (4,)).get_local_rank() == 1
+"""
 _ONE_OF_512 = """
 import gc
 from tbmem.rehearsal.one_rank import join_world
