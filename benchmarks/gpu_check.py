@@ -3,8 +3,8 @@
     python benchmarks/gpu_check.py [OUT_FOLDER]
 
 Needs torch, tbmem and what tbmem depends on; nothing is downloaded. On a simulated GPU, which computes nothing and has
-no clock, the checks in ``NEED_A_CLOCK`` are left out and counted. Exit code 0: all checks held, 1: one did not, 2: there
-is no GPU here. OUT_FOLDER (default ``benchmarks/gpu_artifacts``) gets one trace with its address book, one
+no clock, the checks in ``NEED_A_CLOCK`` are left out and counted. Exit code 0: all checks held, 1: one did not, 2:
+there is no GPU here. OUT_FOLDER (default ``benchmarks/gpu_artifacts``) gets one trace with its address book, one
 memory snapshot, torch's own counters of three runs as JSON lines, estimates beside real peaks (``estimates.txt``), and
 ``environment.json``; below 8 MiB in all.
 
