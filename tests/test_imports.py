@@ -18,7 +18,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("model", "config"),
     ("sources", "analysis"),
     ("present",),
-    ("estimator", "runtime", "offline"),
+    ("estimator", "runtime", "rehearsal", "offline"),
     ("plugin", "integrations", "demo", "pytest_plugin"),
     ("cli",),
 )
@@ -63,6 +63,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "present": {"google_crc32c", "matplotlib", "numpy", "rich", "tensorboard"},
     "estimator": {"msgspec", "numpy", "torch"},
     "runtime": {"psutil", "torch"},
+    "rehearsal": {"torch"},
     "offline": {"numpy", "yaml"},
     "plugin": {"tensorboard", "werkzeug"},
     "integrations": {"torch"},

@@ -1,0 +1,53 @@
+"""The environment in which Python processes, and those that they start, see a simulated GPU."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tbmem.model.gpus import Gpu
+from tbmem.rehearsal.library import MAIN, built_library
+
+LIBRARY = "TBMEM_GPU_LIBRARY"
+"""Path of the built library: set where the GPU is simulated."""
+_STARTUP = Path(__file__).with_name("startup")
+_PACKAGES = Path(__file__).parents[2]
+
+
+def rehearsal_environment(gpu: Gpu, devices: int = 1, folder: Path | None = None) -> dict[str, str]:
+    """Variables for a Python process on simulated GPUs; its children inherit them, others are not touched.
+
+    Args:
+        gpu: What each GPU is.
+        devices: Number of GPUs.
+        folder: Where the processes of one program exchange what collectives carry; ``None``: each process is alone.
+
+    Returns:
+        A copy of the current environment with what the device needs.
+
+    Raises:
+        UsageError: What is needed to build the device is not here.
+    """
+    library = built_library()
+    paths = [str(_STARTUP), str(_PACKAGES), *filter(None, [os.environ.get("PYTHONPATH")])]
+    result = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        LIBRARY: str(library / MAIN),
+        "TBMEM_GPU_NAME": gpu.device_name,
+        "TBMEM_GPU_CAPABILITY": "".join(map(str, gpu.capability)),
+        "TBMEM_GPU_MULTIPROCESSORS": str(gpu.multiprocessors),
+        "TBMEM_GPU_BYTES": str(gpu.total),
+        "TBMEM_GPU_CONTEXT_BYTES": str(gpu.context),
+        "TBMEM_GPU_COUNT": str(devices),
+        "TRITON_LIBCUDA_PATH": str(library),  # Triton links its launchers with the driver's name
+    }
+    result.pop("CUDA_VISIBLE_DEVICES", None)
+    if folder is not None:
+        result["TBMEM_GPU_FOLDER"] = str(folder)
+    return result
+
+
+def is_simulated() -> bool:
+    """Whether this process sees simulated GPUs."""
+    return LIBRARY in os.environ
