@@ -62,6 +62,7 @@ from tbmem.model.finding import FindingKind
 from tbmem.model.monitor_log import read_monitor_log
 from tbmem.model.run_summary import RunSummary
 from tbmem.model.sample import MemorySample
+from tbmem.rehearsal.environment import is_simulated
 from tbmem.runtime.evidence.session import births_of
 from tbmem.sources.counters.host import HostMemory
 from tbmem.sources.counters.sampler import Counters
@@ -71,8 +72,6 @@ from tbmem.units import MIB, format_bytes
 DEFAULT_FOLDER = Path(__file__).parent / "gpu_artifacts"
 NO_GPU = "gpu_check: there is no GPU that torch can use here (torch.cuda.is_available() is false)"
 EXPANDABLE = "--under-expandable-segments"
-SIMULATED = "TBMEM_GPU_LIBRARY"
-"""Environment variable that is set where the GPU is simulated."""
 
 _DEMO_STEPS = 60
 _SNAPSHOT_LIMIT = 1 * MIB
@@ -909,11 +908,6 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 
 NEED_A_CLOCK = {"step() does not wait for the device": "the device must be busy for a while"}
 """Checks that only a real GPU can serve, and why."""
-
-
-def is_simulated() -> bool:
-    """Whether the GPU of this process is a simulated one, which has no clock."""
-    return SIMULATED in os.environ
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def test_on_a_simulated_gpu_a_check_that_needs_a_clock_is_left_out_and_counted(
     gpu_check: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # given
-    monkeypatch.setenv(gpu_check.SIMULATED, "1")
+    monkeypatch.setattr(gpu_check, "is_simulated", lambda: True)
     (name,) = gpu_check.NEED_A_CLOCK
     # when
     rows = gpu_check.run_checks(None, [("first", _passes), (name, _raises)])

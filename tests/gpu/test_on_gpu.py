@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from tbmem.rehearsal.environment import is_simulated
 from tests.conftest import PROJECT
 
 SCRIPT = PROJECT / "benchmarks" / "gpu_check.py"
@@ -50,7 +51,7 @@ def _an_empty_device() -> Iterator[None]:
 
 @pytest.mark.parametrize(("name", "check"), [pytest.param(*each, id=each[0]) for each in gpu_check.CHECKS])
 def test_on_gpu(bench: Any, name: str, check: Any) -> None:
-    if name in gpu_check.NEED_A_CLOCK and gpu_check.is_simulated():
+    if name in gpu_check.NEED_A_CLOCK and is_simulated():
         pytest.skip(f"needs a real GPU: {gpu_check.NEED_A_CLOCK[name]}")
     # given a device, when the check runs, then it raises nothing and has a figure to show
     assert check(bench)
