@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import importlib.util
 import sys
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
 import pytest
-import torch
 
 from tbmem.rehearsal.environment import is_simulated
 from tests.conftest import PROJECT
@@ -33,20 +30,12 @@ gpu_check = _load()
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.timeout(1800),  # estimates beside real peaks are some twenty trainings in processes of their own
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use here"),
 ]
 
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return gpu_check.Bench(tmp_path_factory.mktemp("artefacts"), tmp_path_factory.mktemp("scratch"))
-
-
-@pytest.fixture(autouse=True)
-def _an_empty_device() -> Iterator[None]:
-    yield
-    gc.collect()
-    torch.cuda.empty_cache()
 
 
 @pytest.mark.parametrize(("name", "check"), [pytest.param(*each, id=each[0]) for each in gpu_check.CHECKS])
