@@ -127,6 +127,11 @@ API CUresult cuCtxGetLimit(size_t* value, int) {
   *value = MIB;
   return cudaSuccess;
 }
+API CUresult cuCtxSetLimit(int, size_t) { return cudaSuccess; }
+API CUresult cuCtxSynchronize() { return cudaSuccess; }
+API CUresult cuStreamSynchronize(void*) { return cudaSuccess; }
+API CUresult cuTensorMapEncodeTiled(void*) { return cudaSuccess; }
+API CUresult cuTensorMapEncodeIm2col(void*) { return cudaSuccess; }
 API CUresult cuGetErrorString(CUresult error, const char** text) {
   *text = error_text(error);
   return cudaSuccess;
@@ -160,6 +165,22 @@ API CUresult cuPointerGetAttribute(void* value, int attribute, CUdeviceptr addre
     case 12: *(size_t*)value = range.bytes; break;
     default: *(int*)value = 0;
   }
+  return cudaSuccess;
+}
+
+API CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) { return memory::allocate((void**)address, bytes, current()); }
+API CUresult cuMemFree_v2(CUdeviceptr address) { return memory::give_back((void*)address); }
+API CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
+  *total = description().total;
+  *free = *total - in_use(current());
+  return cudaSuccess;
+}
+API CUresult cuMemcpyHtoD_v2(CUdeviceptr target, const void* source, size_t bytes) {
+  memory::copy((void*)target, source, bytes);
+  return cudaSuccess;
+}
+API CUresult cuMemcpyDtoH_v2(void* target, CUdeviceptr source, size_t bytes) {
+  memory::copy(target, (const void*)source, bytes);
   return cudaSuccess;
 }
 

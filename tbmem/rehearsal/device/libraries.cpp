@@ -7,6 +7,7 @@
 
 using namespace device;
 
+// torch has a workspace for each handle: each is another one.
 #define HANDLE(name) \
   API int name(void** handle) { \
     *handle = new_handle(); \
@@ -14,24 +15,32 @@ using namespace device;
   }
 HANDLE(cublasCreate_v2)
 HANDLE(cublasLtCreate)
-HANDLE(cublasLtMatmulDescCreate)
-HANDLE(cublasLtMatmulPreferenceCreate)
-HANDLE(cublasLtMatrixLayoutCreate)
 HANDLE(cusolverDnCreate)
-HANDLE(cusolverDnCreateGesvdjInfo)
-HANDLE(cusolverDnCreateParams)
-HANDLE(cusolverDnCreateSyevjInfo)
 HANDLE(cusparseCreate)
-HANDLE(cusparseCreateBsrsm2Info)
-HANDLE(cusparseCreateBsrsv2Info)
-HANDLE(cusparseCreateCoo)
-HANDLE(cusparseCreateCsr)
-HANDLE(cusparseCreateDnMat)
-HANDLE(cusparseCreateDnVec)
-HANDLE(cusparseCreateMatDescr)
-HANDLE(cusparseSpGEMM_createDescr)
-HANDLE(cusparseSpSM_createDescr)
-HANDLE(cusparseSpSV_createDescr)
+
+// Descriptors are made and destroyed at each call, and nothing is asked of them: all are the same.
+static char descriptor;
+#define DESCRIPTOR(name) \
+  API int name(void** result) { \
+    *result = &descriptor; \
+    return 0; \
+  }
+DESCRIPTOR(cublasLtMatmulDescCreate)
+DESCRIPTOR(cublasLtMatmulPreferenceCreate)
+DESCRIPTOR(cublasLtMatrixLayoutCreate)
+DESCRIPTOR(cusolverDnCreateGesvdjInfo)
+DESCRIPTOR(cusolverDnCreateParams)
+DESCRIPTOR(cusolverDnCreateSyevjInfo)
+DESCRIPTOR(cusparseCreateBsrsm2Info)
+DESCRIPTOR(cusparseCreateBsrsv2Info)
+DESCRIPTOR(cusparseCreateCoo)
+DESCRIPTOR(cusparseCreateCsr)
+DESCRIPTOR(cusparseCreateDnMat)
+DESCRIPTOR(cusparseCreateDnVec)
+DESCRIPTOR(cusparseCreateMatDescr)
+DESCRIPTOR(cusparseSpGEMM_createDescr)
+DESCRIPTOR(cusparseSpSM_createDescr)
+DESCRIPTOR(cusparseSpSV_createDescr)
 
 // ---- cuBLAS ----
 

@@ -28,5 +28,6 @@ void fill(void* target, int value, size_t bytes);
 
 // Whether all of it was written by the host, so that reading it is reading what was written.
 bool is_known(const void* address, size_t bytes);
+bool has_known(const void* address, size_t bytes);  // a part of it
 
 }  // namespace memory

@@ -43,7 +43,8 @@ size_t element_bytes(int type) {  // ncclDataType_t
 }
 
 const char* folder() { return getenv("TBMEM_GPU_FOLDER"); }
-bool has_peers(const Communicator* group) { return folder() && group->ranks > 1; }  // no folder: this process is alone
+// Without a folder this process is alone; without a name all ranks are in this process.
+bool has_peers(const Communicator* group) { return folder() && group->ranks > 1 && !group->name.empty(); }
 
 bool write_file(const std::string& path, const Message& message) {
   std::string unfinished = path + ".part";
@@ -74,10 +75,11 @@ std::string path_of(const Communicator* group, const char* kind, int from, int t
   return std::string(folder()) + "/" + group->name + text;
 }
 
-// What each rank contributes, in the order of ranks; an unknown or large contribution is an empty message.
+// What each rank contributes, in the order of ranks; an unknown or large contribution is an empty message. One that is
+// known in parts is passed on: torch pads objects to one length.
 bool exchange(Communicator* group, const void* own, size_t bytes, std::vector<Message>* all) {
   Message message;
-  if (own && bytes <= EXCHANGED && memory::is_known(own, bytes)) message.assign((char*)own, (char*)own + bytes);
+  if (own && bytes <= EXCHANGED && memory::has_known(own, bytes)) message.assign((char*)own, (char*)own + bytes);
   all->assign(group->known_ranks(), message);
   if (!has_peers(group)) return true;
   unsigned long long number = group->collectives++;
@@ -132,13 +134,13 @@ Message reduce(const std::vector<Message>& all, int type, int operation, int own
   return result;
 }
 
-int open(Communicator** result, const std::string& name, int ranks, int rank) {
+int open(Communicator** result, const std::string& name, int ranks, int rank, int number) {
   static std::atomic<unsigned long long> has_buffers{0};
   if (ranks < 0 || rank < 0 || (ranks && rank >= ranks)) return INVALID_ARGUMENT;
-  unsigned long long bit = 1ull << current();
-  if (ranks != 1 && !(has_buffers.fetch_or(bit) & bit) && !charge(current(), description().communication))
+  unsigned long long bit = 1ull << number;
+  if (ranks != 1 && !(has_buffers.fetch_or(bit) & bit) && !charge(number, description().communication))
     return 1;  // an error of CUDA: no room for its buffers
-  *result = new Communicator{name, ranks, rank, current()};
+  *result = new Communicator{name, ranks, rank, number};
   return 0;
 }
 
@@ -160,13 +162,18 @@ API const char* ncclGetErrorString(int error) { return error ? "unhandled system
 API const char* ncclGetLastError(Communicator*) { return ""; }
 API int ncclCommGetAsyncError(Communicator*, int* error) { return *error = 0; }
 API int ncclCommInitRank(Communicator** result, int ranks, UniqueId id, int rank) {
-  return open(result, name_of(id), ranks, rank);
+  return open(result, name_of(id), ranks, rank, current());
 }
 API int ncclCommInitRankConfig(Communicator** result, int ranks, UniqueId id, int rank, void*) {
-  return open(result, name_of(id), ranks, rank);
+  return open(result, name_of(id), ranks, rank, current());
 }
 API int ncclCommInitRankScalable(Communicator** result, int ranks, int rank, int, UniqueId* ids, void*) {
-  return open(result, name_of(ids[0]), ranks, rank);
+  return open(result, name_of(ids[0]), ranks, rank, current());
+}
+API int ncclCommInitAll(Communicator** results, int ranks, const int* numbers) {
+  for (int rank = 0; rank < ranks; rank++)
+    if (int error = open(&results[rank], "", ranks, rank, numbers ? numbers[rank] : rank)) return error;
+  return 0;
 }
 API int ncclCommCount(Communicator* group, int* ranks) {
   *ranks = group->ranks;
@@ -204,7 +211,7 @@ API int ncclCommSplit(Communicator* group, int color, int key, Communicator** re
   if (color < 0) return 0;
   char name[32];
   snprintf(name, sizeof name, "-%llu-%d", group->splits++, color);
-  return open(result, group->name + name, ranks, rank);
+  return open(result, group->name + name, ranks, rank, current());
 }
 API int ncclCommDestroy(Communicator*) { return 0; }
 API int ncclMemAlloc(void** address, size_t bytes) { return memory::allocate(address, bytes, current()) ? 1 : 0; }
@@ -235,8 +242,9 @@ API int ncclAllReduce(const void* own, void* result, size_t count, int type, int
 }
 API int ncclReduce(const void* own, void* result, size_t count, int type, int operation, int root, Communicator* group,
                    void* stream) {
-  std::vector<char> unused(count * element_bytes(type));
-  return ncclAllReduce(own, group->rank == root ? result : unused.data(), count, type, operation, group, stream);
+  if (group->rank == root) return ncclAllReduce(own, result, count, type, operation, group, stream);
+  std::vector<Message> all;
+  return exchange(group, own, count * element_bytes(type), &all) ? 0 : SYSTEM_ERROR;
 }
 API int ncclBroadcast(const void* own, void* result, size_t count, int type, int root, Communicator* group, void*) {
   std::vector<Message> all;
@@ -285,7 +293,7 @@ API int ncclSend(const void* data, size_t count, int type, int peer, Communicato
   size_t bytes = count * element_bytes(type);
   if (!has_peers(group) || bytes > EXCHANGED) return 0;
   Message message;
-  if (memory::is_known(data, bytes)) message.assign((char*)data, (char*)data + bytes);
+  if (memory::has_known(data, bytes)) message.assign((char*)data, (char*)data + bytes);
   return write_file(path_of(group, "send", group->rank, peer, group->sent[peer]++), message) ? 0 : SYSTEM_ERROR;
 }
 API int ncclRecv(void* data, size_t count, int type, int peer, Communicator* group, void*) {

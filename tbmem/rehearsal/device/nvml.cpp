@@ -99,7 +99,10 @@ API int nvmlDeviceGetUtilizationRates(void*, Utilization* rates) {
 }
 API int nvmlDeviceGetNvLinkRemoteDeviceType(void*, unsigned, int*) { return NVML_NOT_SUPPORTED; }
 API int nvmlDeviceGetNvLinkRemotePciInfo_v2(void*, unsigned, void*) { return NVML_NOT_SUPPORTED; }
-API int nvmlDeviceGetGpuFabricInfoV(void*, void*) { return NVML_NOT_SUPPORTED; }
+API int nvmlDeviceGetGpuFabricInfoV(void*, char* info) {
+  memset(info + 4, 0, 28);  // after the version: no cluster, and a state of 0, not supported
+  return 0;
+}
 API int nvmlDeviceGetP2PStatus(void*, void*, int, int* status) {
   *status = 0;
   return 0;
