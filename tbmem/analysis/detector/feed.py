@@ -197,8 +197,7 @@ class SampleFeed:
                 heap.interrupt()
         elif columns.host_heap.count(None) < len(columns.step) or self._has_heap:
             self._has_heap, self._heap_interrupted = True, False
-            unknown = (None,) * len(columns.step)
-            events += heap.extend_updated(unknown, columns.step, columns.host_heap, None, None)
+            events += heap.extend_updated(columns.updated, columns.step, columns.host_heap, None, None)
 
     def _judge_workers(self, columns: Any, events: list[Event]) -> None:
         last, read_at = self._workers
