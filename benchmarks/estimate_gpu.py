@@ -60,7 +60,14 @@ def estimated(job: Job) -> dict[str, int]:
 
     properties = torch.cuda.get_device_properties(0)
     capability = (int(properties.major), int(properties.minor))
-    gpu = Gpu(name=properties.name, capability=capability, total=int(properties.total_memory), context=0)
+    gpu = Gpu(
+        name=properties.name,
+        capability=capability,
+        total=int(properties.total_memory),
+        context=0,
+        multiprocessors=int(properties.multi_processor_count),
+        device_name=properties.name,
+    )
     job = replace(job, capability=capability, total=gpu.total)
     result = estimate_from_run(job, fake_run(job), AllocatorSettings(), gpu)
     return {"allocated": result.steady_step, "reserved": result.peak_reserved}

@@ -131,7 +131,14 @@ def _gpu(device: str) -> Gpu | None:
         return None
     properties = torch.cuda.get_device_properties(device)
     capability = (int(properties.major), int(properties.minor))
-    return Gpu(name=properties.name, capability=capability, total=int(properties.total_memory), context=0)
+    return Gpu(
+        name=properties.name,
+        capability=capability,
+        total=int(properties.total_memory),
+        context=0,
+        multiprocessors=int(properties.multi_processor_count),
+        device_name=properties.name,
+    )
 
 
 def _words(option: str, text: str, allowed: Sequence[str] = ()) -> list[str]:

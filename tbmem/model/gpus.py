@@ -1,4 +1,4 @@
-"""GPUs by name, with memory and compute capability."""
+"""GPUs by name, with memory, compute capability and multiprocessors."""
 
 from __future__ import annotations
 
@@ -11,41 +11,78 @@ from tbmem.units import GIB, MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A GPU for estimates."""
+    """A GPU for estimates and rehearsals."""
 
     name: str
     capability: tuple[int, int]
     total: int  # bytes, as torch reports them: less than the name says, since the driver reserves some
     context: int
+    multiprocessors: int
+    device_name: str  # as torch.cuda.get_device_name() returns it
 
 
 GPUS: dict[str, Gpu] = {
-    name: Gpu(name=name, capability=capability, total=int(gib * GIB), context=context_mib * MIB)
-    for name, capability, gib, context_mib in (
-        ("b200-180gb", (10, 0), 178.3, 600),
-        ("h200-141gb", (9, 0), 139.8, 550),
-        ("h100-80gb", (9, 0), 79.1, 550),
-        ("a100-80gb", (8, 0), 79.1, 450),
-        ("a100-40gb", (8, 0), 39.4, 450),
-        ("l40s-48gb", (8, 9), 44.4, 400),
-        ("a6000-48gb", (8, 6), 47.4, 400),
-        ("rtx5090-32gb", (12, 0), 31.3, 500),
-        ("rtx4090-24gb", (8, 9), 23.6, 400),
-        ("rtx3090-24gb", (8, 6), 23.7, 350),
-        ("a10g-24gb", (8, 6), 22.0, 350),
-        ("l4-24gb", (8, 9), 22.0, 350),
-        ("v100-32gb", (7, 0), 31.7, 350),
-        ("v100-16gb", (7, 0), 15.8, 350),
-        ("t4-16gb", (7, 5), 14.6, 250),
+    name: Gpu(
+        name=name,
+        capability=capability,
+        total=int(gib * GIB),
+        context=context_mib * MIB,
+        multiprocessors=multiprocessors,
+        device_name=device_name,
+    )
+    for name, capability, gib, context_mib, multiprocessors, device_name in (
+        ("b200-180gb", (10, 0), 178.3, 600, 148, "NVIDIA B200"),
+        ("h200-141gb", (9, 0), 139.8, 550, 132, "NVIDIA H200"),
+        ("h100-80gb", (9, 0), 79.1, 550, 132, "NVIDIA H100 80GB HBM3"),
+        ("a100-80gb", (8, 0), 79.1, 450, 108, "NVIDIA A100-SXM4-80GB"),
+        ("a100-40gb", (8, 0), 39.4, 450, 108, "NVIDIA A100-SXM4-40GB"),
+        ("l40s-48gb", (8, 9), 44.4, 400, 142, "NVIDIA L40S"),
+        ("a6000-48gb", (8, 6), 47.4, 400, 84, "NVIDIA RTX A6000"),
+        ("rtx5090-32gb", (12, 0), 31.3, 500, 170, "NVIDIA GeForce RTX 5090"),
+        ("rtx4090-24gb", (8, 9), 23.6, 400, 128, "NVIDIA GeForce RTX 4090"),
+        ("rtx3090-24gb", (8, 6), 23.7, 350, 82, "NVIDIA GeForce RTX 3090"),
+        ("a10g-24gb", (8, 6), 22.0, 350, 80, "NVIDIA A10G"),
+        ("l4-24gb", (8, 9), 22.0, 350, 58, "NVIDIA L4"),
+        ("v100-32gb", (7, 0), 31.7, 350, 80, "Tesla V100-SXM2-32GB"),
+        ("v100-16gb", (7, 0), 15.8, 350, 80, "Tesla V100-SXM2-16GB"),
+        ("t4-16gb", (7, 5), 14.6, 250, 40, "Tesla T4"),
     )
 }
 """Typical values; drivers and clouds differ by tens of MiB."""
 
 
 def gpu_named(name: str) -> Gpu:
-    """A GPU by its name, or the beginning of it; UsageError if there is none or several."""
-    query = re.sub(r"[\s_]", "-", name.lower())
-    matches = [key for key in GPUS if key == query] or [key for key in GPUS if key.startswith(query)]
-    if len(matches) == 1:
-        return GPUS[matches[0]]
-    raise UsageError(f"--gpu {name}: {'say which of' if matches else 'there are'} {', '.join(matches or GPUS)}")
+    """A GPU by its name, torch's name of it, or an unambiguous part of either; UsageError if there is none or several.
+
+    A whole word is preferred to a part of one: ``l4`` is the L4, not the L40S.
+    """
+    query = _letters(name)
+    for matches_query in (_is_name, _is_model, _begins_with, _contains):
+        if query and (matches := [gpu for gpu in GPUS.values() if matches_query(gpu, query)]):
+            break
+    else:
+        raise UsageError(f"--gpu {name}: there are {', '.join(GPUS)}")
+    if len(matches) > 1:
+        raise UsageError(f"--gpu {name}: say which of {', '.join(gpu.name for gpu in matches)}")
+    return matches[0]
+
+
+def _is_name(gpu: Gpu, query: str) -> bool:
+    return query in (_letters(gpu.name), _letters(gpu.device_name))
+
+
+def _is_model(gpu: Gpu, query: str) -> bool:
+    return query == gpu.name.partition("-")[0]
+
+
+def _begins_with(gpu: Gpu, query: str) -> bool:
+    return _letters(gpu.name).startswith(query)
+
+
+def _contains(gpu: Gpu, query: str) -> bool:
+    return query in _letters(gpu.name) or query in _letters(gpu.device_name)
+
+
+def _letters(name: str) -> str:
+    """Letters and digits only, in lower case."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())

@@ -1,16 +1,45 @@
-"""GPUs are found by name, or by the beginning of a name."""
+"""GPUs are found by name, by torch's name of them, or by an unambiguous part of either."""
 
 from __future__ import annotations
 
 import pytest
 
 from tbmem.errors import UsageError
-from tbmem.model.gpus import gpu_named
+from tbmem.model.gpus import GPUS, gpu_named
 
 
-def test_gpus_by_name() -> None:
-    assert gpu_named("H100").name == "h100-80gb"
-    with pytest.raises(UsageError, match="say which of a100-80gb, a100-40gb"):
-        gpu_named("a100")
-    with pytest.raises(UsageError, match="there are b200"):
-        gpu_named("abacus")
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [
+        ("H100", "h100-80gb"),
+        ("a100_40gb", "a100-40gb"),
+        ("A100 80GB", "a100-80gb"),
+        ("4090", "rtx4090-24gb"),
+        ("RTX 3090", "rtx3090-24gb"),
+        ("GeForce RTX 5090", "rtx5090-32gb"),
+        ("NVIDIA A100-SXM4-40GB", "a100-40gb"),
+        ("l4", "l4-24gb"),
+        ("40gb", "a100-40gb"),
+        ("RTX A6000", "a6000-48gb"),
+    ],
+)
+def test_a_part_of_a_name_is_enough(query: str, name: str) -> None:
+    assert gpu_named(query).name == name
+
+
+def test_torchs_name_of_each_gpu_names_it() -> None:
+    assert all(gpu_named(gpu.device_name) is gpu for gpu in GPUS.values())
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("a100", "say which of a100-80gb, a100-40gb"),
+        ("v100", "say which of v100-32gb, v100-16gb"),
+        ("abacus", "there are b200"),
+        ("--", "there are b200"),
+    ],
+)
+def test_several_or_none_is_an_error_with_the_names(query: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        gpu_named(query)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tbmem.analysis.allocator.segments import SimpleDevice
@@ -9,7 +11,7 @@ from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
 from tbmem.analysis.allocator.what_if import DEFAULTS, FailedRequest, replay_timeline, what_ifs
 from tbmem.analysis.estimates.timeline import timeline_of_run
 from tbmem.errors import UsageError
-from tbmem.model.gpus import Gpu
+from tbmem.model.gpus import gpu_named
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.present.text.what_if import what_if_lines, what_if_view
 from tbmem.sources.snapshot.reader import timeline_of_snapshot
@@ -163,7 +165,7 @@ def test_a_request_for_more_than_there_is_fits_under_no_settings() -> None:
 
 def test_a_replay_that_runs_out_of_memory_says_so_and_is_no_saving() -> None:
     """Given too small a share of the memory, then its row ends there and is compared to nothing."""
-    small = Gpu(name="a small one", capability=(8, 0), total=1000 * MIB, context=100 * MIB)
+    small = replace(gpu_named("a100-40gb"), name="a small one", total=1000 * MIB, context=100 * MIB)
     timeline = timeline_of_run(run(), AllocatorSettings())
 
     (found,) = what_ifs(timeline, [parse_settings("per_process_memory_fraction:0.3")], small)

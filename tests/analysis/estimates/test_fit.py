@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from tbmem.analysis.allocator.settings import AllocatorSettings
 from tbmem.analysis.estimates.fit import Estimate, Fit, estimate_from_run, layer_pattern
 from tbmem.model.category import Category, Phase
-from tbmem.model.gpus import Gpu
+from tbmem.model.gpus import gpu_named
 from tbmem.model.job import Job
 from tbmem.model.simulated_run import SimulatedRun
 from tbmem.units import GIB, MIB
@@ -46,7 +47,7 @@ def run() -> SimulatedRun:
 
 
 def judged(total: int = 2 * GIB, job: Job | None = None) -> Estimate:
-    gpu = Gpu(name="tiny", capability=(9, 0), total=total, context=100 * MIB)
+    gpu = replace(gpu_named("h100-80gb"), name="tiny", total=total, context=100 * MIB)
     return estimate_from_run(job or Job(model="gpt2"), run(), AllocatorSettings(), gpu)
 
 
