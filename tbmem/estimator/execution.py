@@ -7,7 +7,7 @@ import importlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from itertools import chain
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.utils import _foreach_utils
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from tbmem.errors import UsageError
 from tbmem.estimator.fake_tensors.attention import gpu_attention
@@ -139,9 +139,10 @@ def _tracked_resize(resize: Callable[..., Any], tracker: AllocationTracker) -> C
 
 
 def _train(job: Job, stack: ExitStack, tracker: AllocationTracker) -> Training:
-    # built on the host, where neither memory nor reads of values count
-    with counting(tracker, "paused"):
+    # neither memory of the host nor reads of values count; what a factory puts on the GPU does
+    with counting(tracker, "paused") if job.device == "cpu" else nullcontext():
         workload = make_workload(job)
+    workload.batch = tree_map(_on_host, workload.batch)
     tracker.unknown_reads.clear()
     tracker.known_reads.clear()
     tracker.values.batch_is_made = True
@@ -159,6 +160,11 @@ def _train(job: Job, stack: ExitStack, tracker: AllocationTracker) -> Training:
     training.run()
     tracker.log.phase = Phase.OTHER
     return training
+
+
+def _on_host(leaf: Any) -> Any:
+    """A batch is copied to the device at each step, wherever the factory made it."""
+    return leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf
 
 
 def _training(job: Job, workload: Workload, tracker: AllocationTracker, stack: ExitStack) -> Training:
@@ -200,6 +206,10 @@ _LBFGS = (
     "LBFGS decides by values, which an estimate does not have, and ends before it keeps any: of its history, which"
     " grows to {}, nothing is counted"
 )
+_CAST_ONCE = (
+    "--inference is torch.no_grad(), where autocast keeps a copy of each weight in {} until it ends;"
+    " torch.inference_mode(), where it keeps none, is --inference-mode"
+)
 _NO_LAYERS = (
     "--checkpoint changed nothing: the model has no list of like layers; checkpoint its parts in the factory"
     " (torch.utils.checkpoint)"
@@ -218,6 +228,8 @@ def notes_on(job: Job, training: Training, tracker: AllocationTracker, dtype: st
         yield f"the batch's own values decided something ({lines}): others may need more or less"
     if job.amp is not None and job.fsdp == 1 and dtype in ("bfloat16", "float16"):
         yield f"--amp {job.amp} runs over parameters in {dtype}: --dtype float32 keeps them, and their gradients, whole"
+    if job.inference and not job.inference_mode and job.amp is not None and dtype == "float32":
+        yield _CAST_ONCE.format(job.amp)
     if job.checkpoint and not transformer_layers(training.model):
         yield _NO_LAYERS
     operators = tracker.log.operators

@@ -44,7 +44,8 @@ class Job:
     checkpoint: Annotated[bool, Option("Checkpoint each layer's activations.")] = False
     accumulate: Annotated[int, Option("Parts that a step's batch is cut into.")] = 1
     clip: Annotated[float | None, Option("Norm that gradients are clipped to.")] = None
-    inference: Annotated[bool, Option("Only the forward pass.")] = False
+    inference: Annotated[bool, Option("Only the forward pass, under torch.no_grad().")] = False
+    inference_mode: Annotated[bool, Option("The same under torch.inference_mode().")] = False
     offload: Annotated[bool, Option("Optimizer state in host memory.")] = False
     world_size: Annotated[int, Option("Ranks in all; by default the product of the next.", derived=True)] = 1
     fsdp: Annotated[int, Option("Ranks that share the model's states.")] = 1
@@ -100,6 +101,7 @@ class Job:
         for name in options:
             _check_choice("option", name, tuple(known))
         given = {known[name][0]: value for name, value in options.items() if value is not None}
+        given["inference"] = bool(given.get("inference") or given.get("inference_mode"))
         shared = math.prod(given.get(name, 1) for name in ("fsdp", "tensor", "pipeline", "expert"))
         # values below 1 are rejected by __post_init__
         copies = given.setdefault("replicate", max(given.get("world_size", shared) // max(shared, 1), 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -107,6 +108,42 @@ def pictures(batch: int = 2) -> Any:
     """A convolution, for which cuDNN and oneDNN take memory of their own."""
     model = nn.Sequential(nn.Conv2d(64, 64, 3, padding=1, bias=False))
     return model, torch.zeros(batch, 64, 32, 32), lambda output, batch: output.sum()
+
+
+def on_the_gpu() -> Any:
+    """Puts model and batch on the GPU itself."""
+    model, batch, loss = layers()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return model.to(device), batch.to(device), loss
+
+
+def made_on_the_gpu() -> Any:
+    with torch.device("cuda"):
+        return layers()
+
+
+def averaged() -> Any:
+    """Keeps an average of the weights in the loss."""
+    model, batch, loss = layers()
+    model.cuda()
+    average = copy.deepcopy(model).requires_grad_(False)
+
+    def of_both(output: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+        assert average is not model
+        return loss(output, batch)  # type: ignore[no-any-return]
+
+    return model, batch, of_both
+
+
+def infers() -> Any:
+    """A step of its own that trains nothing."""
+    model, batch, _ = layers()
+
+    def step(model: nn.Module, batch: Any, optimizer: Any) -> None:
+        assert optimizer is None
+        model(torch.cat([batch, batch]))
+
+    return {"model": model, "batch": batch, "step": step}
 
 
 class Recurrent(nn.Module):

@@ -34,6 +34,11 @@ UNUSUAL = ("flexible", "narrow_values", "checks", "streams", "grouped", "names_i
 JOBS = {
     "linear": job("linear", batch=4),
     "inference": job("linear", inference=True),
+    "autocast": job("layers", inference=True, amp="bfloat16"),
+    "inference mode": job("layers", inference=True, inference_mode=True, amp="bfloat16"),
+    "infers": job("infers", inference=True),
+    "infers once": job("layers", inference=True),
+    **{name: job(name) for name in ("on_the_gpu", "made_on_the_gpu", "averaged")},
     "cpu": job("linear", device="cpu"),
     "layers": job("layers"),
     "batch 4096": job("layers", batch=4096),
@@ -103,6 +108,37 @@ def test_a_pass_without_training_makes_nothing_that_stays() -> None:
 
     assert bytes_of(run, Category.GRADIENT) == bytes_of(run, Category.OPTIMIZER_STATE) == 0
     assert bytes_of(run, Category.ACTIVATION) == 0
+
+
+def test_autocast_casts_each_weight_once_but_in_inference_mode() -> None:
+    # given six blocks with two linear layers of 512 KiB in bfloat16
+    no_grad, inference_mode = executed("autocast"), executed("inference mode")
+
+    assert peak(no_grad) - peak(inference_mode) == pytest.approx(11 * 512 * KIB, rel=0.01)
+    assert any("--inference-mode" in note for note in no_grad.notes)
+    assert not inference_mode.notes
+    for run in (no_grad, inference_mode):
+        assert "cuBLAS workspace" in run.operators
+
+
+def test_a_step_of_ones_own_is_run_without_training() -> None:
+    assert peak(executed("infers")) > peak(executed("infers once"))
+    assert bytes_of(executed("infers"), Category.GRADIENT) == 0
+
+
+@pytest.mark.parametrize("name", ["on_the_gpu", "made_on_the_gpu"])
+def test_a_factory_that_uses_the_gpu_itself_has_the_same_bytes(name: str) -> None:
+    run, plain = executed(name), executed("layers")
+
+    assert peak(run) == peak(plain)
+    for kind in (Category.PARAMETER, Category.GRADIENT, Category.OPTIMIZER_STATE):
+        assert bytes_of(run, kind) == bytes_of(plain, kind)
+
+
+def test_a_copy_that_the_factory_keeps_on_the_gpu_is_counted() -> None:
+    run, plain = executed("averaged"), executed("layers")
+
+    assert peak(run) - peak(plain) == bytes_of(plain, Category.PARAMETER)
 
 
 def test_modules_are_named_also_for_gradients_and_state() -> None:

@@ -114,6 +114,8 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func is _DEVICE and isinstance(args[0], FakeTensor):
             return args[0].device
         kwargs = kwargs or {}
+        if torch.is_inference_mode_enabled() and (result := self._composed(func, args, kwargs)) is not NotImplemented:
+            return result
         if self._mode is None:
             result = func(*args, **kwargs)
         elif func is _READ:
@@ -139,6 +141,16 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.log.categories[row] = Category.TEMPORARY
             self.log.free(row)
         return result
+
+    def _composed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operator as those it consists of, each seen by the tracker; NotImplemented if it is a kernel.
+
+        Outside of inference mode autograd has done this before.
+        """
+        if not isinstance(func, torch._ops.OpOverload):
+            return NotImplemented
+        with self:
+            return func.decompose(*args, **kwargs)
 
     def _note_forward(self) -> None:
         if _in_backward():
