@@ -29,6 +29,7 @@ from tbmem.estimator.fake_tensors.fake_cuda import (
     transformers_untraced,
 )
 from tbmem.estimator.fake_tensors.workspaces import register_gru
+from tbmem.estimator.refusals import REHEARSE
 from tbmem.estimator.tracker.tracker import AllocationTracker, counting, patched_value_reads
 from tbmem.estimator.workload.train_step import Training, transformer_layers
 from tbmem.estimator.workload.workload import Workload, make_workload
@@ -42,6 +43,7 @@ _flex_attention = importlib.import_module("torch._higher_order_ops.flex_attentio
 _EAGER = "torch.compile was left out: memory is that of eager mode, which fused kernels need less of"
 _FLEX = "flex_attention was counted as the kernel that torch.compile makes of it, which keeps no scores"
 _WRAPPERS: dict[type, str] = {
+    nn.DataParallel: f"uses several GPUs, and an estimate has one: return the plain model, or {REHEARSE}",
     nn.parallel.DistributedDataParallel: (
         "cannot wrap fake tensors (its reducer reads addresses): return the plain model, --ddp N adds what DDP holds"
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import tempfile
 from typing import Any
 
 import torch
@@ -162,6 +163,45 @@ def gru() -> Any:
 
 def ddp() -> Any:
     return nn.parallel.DistributedDataParallel(nn.Linear(2, 2)), torch.zeros(3, 2)
+
+
+def data_parallel() -> Any:
+    return nn.DataParallel(nn.Linear(2, 2)), torch.zeros(3, 2)
+
+
+def two_gpus() -> Any:
+    model, batch, loss = linear()
+    return nn.Sequential(model.to("cuda:0"), nn.Linear(256, 2).to("cuda:1")), batch, loss
+
+
+def fully_sharded() -> Any:
+    from torch.distributed.fsdp import fully_shard
+
+    model, batch, loss = linear()
+    return fully_shard(model), batch, loss
+
+
+def context_parallel() -> Any:
+    from torch.distributed.device_mesh import init_device_mesh
+
+    model, batch, loss = linear()
+    init_device_mesh("cuda", (2,))
+    return model, batch, loss
+
+
+def trains_itself() -> Any:
+    """A step that is transformers' Trainer."""
+    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+
+    model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=10))
+
+    def step(model: nn.Module, batch: Any, optimizer: Any) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            tokens = {"input_ids": [1, 2], "labels": [1, 2]}
+            arguments = TrainingArguments(output_dir=folder, max_steps=1, report_to=[])
+            Trainer(model=model, args=arguments, train_dataset=[tokens] * 8).train()
+
+    return {"model": model, "batch": torch.zeros(2, 2, dtype=torch.int64), "step": step}
 
 
 def fsdp1() -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tbmem.errors import UsageError
+from tbmem.estimator.refusals import REHEARSE
 from tbmem.estimator.worker import FALLBACK, simulate_jobs
 from tbmem.model.category import Category, Phase
 from tbmem.model.job import Job
@@ -29,6 +30,7 @@ BROKEN = (
     *("ddp", "fsdp1", "gpu_kernel", "custom_operator", "leaves", "frozen"),
     *("loss_of_one", "loss_is_none", "needs_width", "needs_length", "reads_numpy"),
     *("sparse", "lazy", "quantized"),
+    *("data_parallel", "two_gpus", "fully_sharded", "context_parallel", "trains_itself"),
 )
 UNUSUAL = ("flexible", "narrow_values", "checks", "streams", "grouped", "names_its_loss")
 JOBS = {
@@ -242,6 +244,14 @@ def test_a_grus_cells_keep_what_torchs_kernel_keeps() -> None:
         ("NOT_A_FUNCTION", "has no function"),
         ("ddp", "return the plain model, --ddp N"),
         ("fsdp1", "FSDP1.*--fsdp N shards it with FSDP2"),
+        ("data_parallel", f"an estimate has one: return the plain model, or {REHEARSE}"),
+        (
+            "two_gpus",
+            f"factories.py:.*on cuda:0 and cuda:1, and an estimate has one GPU: put all on one, or {REHEARSE}",
+        ),
+        ("fully_sharded", f"over ranks itself .fully_shard.; return the plain model and say --fsdp.*{REHEARSE}"),
+        ("context_parallel", f"over ranks itself .init_device_mesh.; return the plain model.*{REHEARSE}"),
+        ("trains_itself", f"transformers' Trainer has a loop.*; return the model and a batch, or {REHEARSE}"),
         ("gpu_kernel", "factories.py:.*a kernel that only a GPU can run.*register_fake"),
         ("custom_operator", "register_fake"),
         ("quantized", "no fake version .aten::fake_quantize_per_tensor_affine"),
