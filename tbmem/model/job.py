@@ -36,11 +36,9 @@ class Job:
     sequence: Annotated[int | None, Option("Tokens of a sample; by default the model's own length.", "seq")] = None
     dtype: Annotated[
         str | None,
-        Option(
-            "Of the parameters: float32 or fp32, bfloat16 or bf16, float16 or fp16; by default a config's or factory's own, else float32."
-        ),
+        Option("Of the parameters: fp32, bf16 or fp16; by default a config's or factory's own, else fp32."),
     ] = None
-    amp: Annotated[str | None, Option("autocast to bfloat16 (bf16) or float16 (fp16).")] = None
+    amp: Annotated[str | None, Option("autocast to bf16 or fp16.")] = None
     optimizer: Annotated[str, Option("adamw, adam, sgd, momentum, adafactor, adamw8bit, none, ...")] = "adamw"
     implementation: Annotated[str, Option("default, foreach, fused, for-loop, capturable.")] = "default"
     """``'default'`` is torch's own choice, foreach on CUDA."""
