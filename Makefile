@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 TORCH_VERSIONS ?= 2.9.1 2.14.1
 TORCH_TESTS := $(TORCH_VERSIONS:%=test-torch-%)
 # those whose types are checked: what few run must not call what is no longer there
-BENCHMARKS := $(addprefix benchmarks/,allocator.py consistency.py estimate_accuracy.py estimate_gpu.py estimate_models.py estimate_speed.py \
+BENCHMARKS := $(addprefix benchmarks/,allocator.py consistency.py estimate_accuracy.py estimate_rehearsed.py estimate_models.py estimate_speed.py \
               gpu_check.py harness.py monitor_overhead.py profiler_overhead.py run_loop.py run_overhead.py verdicts.py)
 
 .PHONY: demo test test-torch-versions $(TORCH_TESTS) browser lint format bench screenshots clean

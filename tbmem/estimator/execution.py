@@ -30,7 +30,8 @@ from tbmem.estimator.fake_tensors.fake_cuda import (
 )
 from tbmem.estimator.fake_tensors.workspaces import register_gru
 from tbmem.estimator.tracker.tracker import AllocationTracker, counting, patched_value_reads
-from tbmem.estimator.workload.train_step import Training, transformer_layers
+from tbmem.estimator.workload.layers import transformer_layers
+from tbmem.estimator.workload.train_step import Training
 from tbmem.estimator.workload.workload import Workload, make_workload
 from tbmem.model.category import Phase
 from tbmem.model.job import Job, is_factory
@@ -80,7 +81,8 @@ def execute(job: Job) -> SimulatedRun:
             "architecture": training.workload.architecture,
             "attention": sorted(kernels),
         }
-        return tracker.log.run((*notes_on(job, training, tracker, dtype), *_not_compiled), about)
+        notes = (*notes_on(job, training, tracker, dtype), *_not_compiled, *[_CUDNN_ATTENDS] * ("cudnn" in kernels))
+        return tracker.log.run(notes, about)
 
 
 def _patch_torch(job: Job, stack: ExitStack, kernels: set[str]) -> None:
@@ -201,9 +203,14 @@ _LBFGS = (
     " grows to {}, nothing is counted"
 )
 _NO_LAYERS = (
-    "--checkpoint changed nothing: the model has no list of like layers; checkpoint its parts in the factory"
+    "--checkpoint changed nothing: no repeated layers were found in the model; checkpoint its parts in the factory"
     " (torch.utils.checkpoint)"
 )
+_ONE_UNIT = (
+    "--fsdp shards the whole model as one unit: no repeated layers were found in it, so that all of its parameters are"
+    " whole at once; keep layers in a ModuleList, or in attributes with numbers (layer1, layer2)"
+)
+_CUDNN_ATTENDS = "cuDNN's workspace for attention is not counted: cuDNN chooses its size on the GPU"
 
 
 def notes_on(job: Job, training: Training, tracker: AllocationTracker, dtype: str) -> Iterator[str]:
@@ -218,8 +225,8 @@ def notes_on(job: Job, training: Training, tracker: AllocationTracker, dtype: st
         yield f"the batch's own values decided something ({lines}): others may need more or less"
     if job.amp is not None and job.fsdp == 1 and dtype in ("bfloat16", "float16"):
         yield f"--amp {job.amp} runs over parameters in {dtype}: --dtype float32 keeps them, and their gradients, whole"
-    if job.checkpoint and not transformer_layers(training.model):
-        yield _NO_LAYERS
+    if (job.checkpoint or job.fsdp > 1) and not transformer_layers(training.model):
+        yield from [_NO_LAYERS] * job.checkpoint + [_ONE_UNIT] * (job.fsdp > 1)
     operators = tracker.log.operators
     if job.device == "cuda" or job.instead:
         if _CONVOLUTION in operators:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from tbmem.estimator.fake_tensors.reductions import reduction_scratch
 from tbmem.units import KIB, MIB, round_up
 
 _ATEN = torch.ops.aten
@@ -24,9 +25,9 @@ def workspace_bytes(capability: tuple[int, int]) -> int:
     return 32 * MIB if capability[0] in (9, 10) else 2 * 4096 * KIB + 8 * 16 * KIB
 
 
-def scratch_bytes(operator: Any, args: tuple[Any, ...]) -> int:
-    """Bytes that an operator allocates and frees while it runs."""
-    return _RULES[operator](args) if operator in _RULES else 0
+def scratch_bytes(operator: Any, args: tuple[Any, ...], capability: tuple[int, int]) -> int:
+    """Bytes that an operator allocates and frees while it runs on a GPU of this compute capability."""
+    return _RULES[operator](args) if operator in _RULES else reduction_scratch(operator, args, capability)
 
 
 def _flash_backward(args: tuple[Any, ...]) -> int:
@@ -37,6 +38,27 @@ def _flash_backward(args: tuple[Any, ...]) -> int:
     batch, heads, length, width = args[1].shape
     rows = round_up(length, 128)
     return int(batch * heads * rows * (round_up(width, 32) + 1) * 4)
+
+
+def _efficient_backward(args: tuple[Any, ...]) -> int:
+    """Gradients of the query are accumulated in float32, in tiles of 64 rows and columns.
+
+    Half precision wider than 128 also accumulates those of key and value (in one part). Sums over the output's rows are
+    the kernel's own in half precision, else those of a product of its size. Grouped heads have gradients of key and
+    value for each head of the query first. Source: ``aten/src/ATen/native/transformers/cuda/attention_backward.cu`` and
+    ``mem_eff_attention/kernel_backward.h`` (``workspace_size``).
+    """
+    query, key = args[1], args[2]
+    batch, heads, length, width = query.shape
+    tiles = (round_up(length, 64) // 64) * (round_up(width, 64) // 64)
+    accumulated = tiles * 64 * 64 + round_up(length, 64) // 64 * 4
+    is_half = query.element_size() == 2
+    if is_half and width > 128:
+        accumulated += 2 * round_up(key.shape[2], 128) * round_up(width, 128)
+    sums, workspace = batch * heads * length * 4, batch * heads * accumulated * 4
+    grouped = 2 * batch * heads * key.shape[2] * width * query.element_size() if key.shape[1] != heads else 0
+    product = 0 if is_half else query.numel() * 4 + sums
+    return int(grouped + sums + max(product, workspace))
 
 
 def _embedding_backward(args: tuple[Any, ...]) -> int:
@@ -50,6 +72,7 @@ def _embedding_backward(args: tuple[Any, ...]) -> int:
 
 _RULES = {
     _ATEN._scaled_dot_product_flash_attention_backward.default: _flash_backward,
+    _ATEN._scaled_dot_product_efficient_attention_backward.default: _efficient_backward,
     _ATEN.embedding_dense_backward.default: _embedding_backward,
 }
 

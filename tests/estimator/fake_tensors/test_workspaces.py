@@ -13,6 +13,7 @@ from tbmem.estimator.fake_tensors.workspaces import register_gru, scratch_bytes,
 from tbmem.units import KIB
 
 ATEN = torch.ops.aten
+AMPERE = (8, 0)
 
 
 @pytest.fixture
@@ -44,20 +45,40 @@ def test_cublas_takes_what_its_default_setting_says(capability: tuple[int, int],
 def test_many_indices_are_sorted(count: int, dtype: torch.dtype, size: int) -> None:
     indices = torch.empty(count, dtype=dtype, device="meta")
 
-    assert scratch_bytes(ATEN.embedding_dense_backward.default, (None, indices)) == size
+    assert scratch_bytes(ATEN.embedding_dense_backward.default, (None, indices), AMPERE) == size
 
 
 def test_flash_attention_accumulates_in_padded_rows() -> None:
     # given 2 samples of 3 heads, 130 tokens of 40 values: 256 rows of 64, and one sum for each row, in float32
     query = torch.empty(2, 3, 130, 40, dtype=torch.bfloat16, device="meta")
 
-    size = scratch_bytes(ATEN._scaled_dot_product_flash_attention_backward.default, (None, query))
+    size = scratch_bytes(ATEN._scaled_dot_product_flash_attention_backward.default, (None, query), AMPERE)
 
     assert size == 2 * 3 * 256 * (64 + 1) * 4
 
 
 def test_other_operators_take_nothing() -> None:
-    assert scratch_bytes(ATEN.mm.default, (torch.empty(2, 2), torch.empty(2, 2))) == 0
+    assert scratch_bytes(ATEN.mm.default, (torch.empty(2, 2), torch.empty(2, 2)), AMPERE) == 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "grouped", "size"),
+    [
+        # a float32 product of the output's size and two sums of its rows, more than what the workspace takes
+        (torch.float32, False, 2 * 8 * 128 * 64 * 4 + 2 * (2 * 8 * 128 * 4)),
+        # one sum of its rows, and two tiles of 64 by 64 for each head
+        (torch.bfloat16, False, 2 * 8 * 128 * 4 + 2 * 8 * 2 * (64 * 64 + 4) * 4),
+        # gradients of keys and values for eight heads instead of two
+        (torch.bfloat16, True, 2 * 8 * 128 * 4 + 2 * 8 * 2 * (64 * 64 + 4) * 4 + 2 * (2 * 8 * 128 * 64 * 2)),
+    ],
+)
+def test_efficient_attention_accumulates_in_tiles(dtype: torch.dtype, grouped: bool, size: int) -> None:
+    query = torch.empty(2, 8, 128, 64, dtype=dtype, device="meta")
+    key = torch.empty(2, 2 if grouped else 8, 128, 64, dtype=dtype, device="meta")
+
+    found = scratch_bytes(ATEN._scaled_dot_product_efficient_attention_backward.default, (None, query, key), AMPERE)
+
+    assert found == size
 
 
 @pytest.mark.parametrize("bias", [True, False])
