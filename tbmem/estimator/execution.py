@@ -19,10 +19,11 @@ from torch.utils import _foreach_utils
 from torch.utils._pytree import tree_leaves
 
 from tbmem.errors import UsageError
-from tbmem.estimator.fake_tensors.attention import gpu_attention
+from tbmem.estimator.fake_tensors.attention import gpu_attention, plain_linear
 from tbmem.estimator.fake_tensors.device_guard import install_guard
 from tbmem.estimator.fake_tensors.fake_cuda import (
     FakeMode,
+    current_stream,
     fake_cuda_device,
     patched,
     patched_module_moves,
@@ -63,6 +64,7 @@ def execute(job: Job) -> SimulatedRun:
         _patch_torch(job, stack, kernels)
         mode = stack.enter_context(FakeMode(allow_non_fake_inputs=True))
         tracker = AllocationTracker(job.device, mode, job.capability if job.device == "cuda" else None)
+        tracker.log.stream = current_stream if job.device == "cuda" else int
         # only traces score functions: allocates nothing
         trace = counting(tracker, "paused")(_flex_attention.create_fw_bw_graph)
         stack.enter_context(patched(_flex_attention, "create_fw_bw_graph", trace))
@@ -91,6 +93,7 @@ def _patch_torch(job: Job, stack: ExitStack, kernels: set[str]) -> None:
         register_gru()
         stack.enter_context(fake_cuda_device(job.world_size, job.capability, job.total))
         stack.enter_context(gpu_attention(job.capability, kernels))
+        stack.enter_context(plain_linear())
     stack.enter_context(patched_module_moves())
     _not_compiled.clear()
     stack.enter_context(patched(torch, "compile", _compile))

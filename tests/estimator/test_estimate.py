@@ -46,6 +46,7 @@ def run_of(job: Job) -> SimulatedRun:
         phase=table[:, 4],
         category=table[:, 5],
         module=np.array([-1, -1]),
+        stream=np.array([0, 0]),
         stack=np.array([-1, -1]),
         operator=np.array([0, 0]),
         operators=("aten::empty",),

@@ -160,7 +160,7 @@ def order_events(run: SimulatedRun) -> RunEvents:
     kind = np.where(order < len(run), EventKind.ALLOC, EventKind.FREE)
     nothing = np.zeros(len(order), dtype=np.int64)
     return RunEvents(
-        MemoryEvents(kind, row, run.size[row], nothing, nothing), index[: len(run)], free_index, times[order]
+        MemoryEvents(kind, row, run.size[row], run.stream[row], nothing), index[: len(run)], free_index, times[order]
     )
 
 

@@ -153,6 +153,28 @@ def gpu_attention(capability: tuple[int, int], chosen: set[str]) -> Iterator[Non
         yield
 
 
+@contextlib.contextmanager
+def plain_linear() -> Iterator[None]:
+    """Within the block F.linear adds its bias in place, as it does unless tensors are of a subclass.
+
+    Only for inputs of several dimensions that are not contiguous: others have one operator for both.
+    Source: ``aten/src/ATen/native/Linear.cpp``.
+    """
+    original = F.linear
+
+    def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        if bias is None or input.dim() < 3 or input.is_contiguous() or input.device.type != "cuda":
+            return original(input, weight, bias)
+        if torch.is_autocast_enabled("cuda"):
+            low = torch.get_autocast_dtype("cuda")
+            input, weight, bias = input.to(low), weight.to(low), bias.to(low)
+        with torch.autocast("cuda", enabled=False):
+            return torch.matmul(input, weight.t()).add_(bias)
+
+    with patched(F, "linear", linear):
+        yield
+
+
 def _flash(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout: float, causal: bool, scale: float | None
 ) -> torch.Tensor:

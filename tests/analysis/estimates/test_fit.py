@@ -36,6 +36,7 @@ def run() -> SimulatedRun:
         phase=table[:, 4],
         category=table[:, 5],
         module=table[:, 6],
+        stream=np.zeros(len(table), dtype=np.int64),
         stack=np.full(len(table), -1),
         operator=np.zeros(len(table), dtype=np.int64),
         modules=("layers.0.up", "layers.1.up"),
