@@ -215,11 +215,11 @@ def pipelined(model: Any, job: Job, mesh: Any, numbers: torch.Tensor, targets: t
 
     number = mesh["pipeline"].get_local_rank()
     first, last = number == 0, number == job.pipeline - 1
-    hidden = torch.empty(*numbers.shape, model.shape.width, device="meta")
-    outputs = torch.empty(*numbers.shape, model.shape.vocabulary, device="meta") if last else hidden
+    sizes = (model.shape.width, model.shape.vocabulary)
+    hidden, logits = (torch.empty(*numbers.shape, size, device="meta", requires_grad=True) for size in sizes)
     group = mesh["pipeline"].get_group()
     # shapes are given: without them the stages would ask each other
-    shapes = {"input_args": numbers.to("meta") if first else hidden, "output_args": outputs}
+    shapes = {"input_args": numbers.to("meta") if first else hidden, "output_args": logits if last else hidden}
     stage = PipelineStage(model, number, job.pipeline, torch.device(job.device), group=group, **shapes)
     kind = ScheduleGPipe if job.schedule == "gpipe" else Schedule1F1B
     schedule = kind(stage, job.parts, loss_fn=lambda out, wanted: F.cross_entropy(out.flatten(0, 1), wanted.flatten()))

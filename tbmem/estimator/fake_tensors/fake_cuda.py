@@ -159,6 +159,24 @@ def patched_module_moves() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def recurrent_cells() -> Iterator[None]:
+    """Within the block recurrent layers run cell by cell: cuDNN, which a CUDA build of torch has, needs addresses."""
+
+    def by_cell(forward: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with torch.backends.cudnn.flags(enabled=False):
+                return forward(*args, **kwargs)
+
+        return run
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(patched(nn.RNNBase, "flatten_parameters", lambda _: None))
+        for kind in (nn.RNN, nn.LSTM, nn.GRU):
+            stack.enter_context(patched(kind, "forward", by_cell(kind.forward)))
+        yield
+
+
 def _deepcopy(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
     """Replaces torch's own, which copies the storage of fake CPU tensors and counts it twice."""
     if id(tensor) not in memo:
