@@ -76,8 +76,15 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "FSDP2 8, checkpointed": {"model": "wide_llama", "batch": 8, "fsdp": 8, "checkpoint": True},
     "TP 4": {"model": "wide_llama", "batch": 8, "tensor": 4},
     "TP 2 x FSDP2 4": {"model": "wide_llama", "batch": 8, "tensor": 2, "fsdp": 4},
-    "1F1B 4, first stage": {"builtin": "gpt2", "sequence": 128, "batch": 8, "pipeline": 4, "microbatches": 8},
-    "1F1B 4, last stage": {"builtin": "gpt2", "sequence": 128, "batch": 8, "pipeline": 4, "microbatches": 8, "rank": 3},
+    "1F1B 4, first stage": {"builtin": "small", "sequence": 128, "batch": 8, "pipeline": 4, "microbatches": 8},
+    "1F1B 4, last stage": {
+        "builtin": "small",
+        "sequence": 128,
+        "batch": 8,
+        "pipeline": 4,
+        "microbatches": 8,
+        "rank": 3,
+    },
 }
 
 

@@ -61,6 +61,16 @@ def _efficient_backward(args: tuple[Any, ...]) -> int:
     return int(grouped + sums + max(product, workspace))
 
 
+def _softmax_backward(args: tuple[Any, ...]) -> int:
+    """The product of gradient and output; source: ``aten/src/ATen/native/cuda/SoftMax.cu``."""
+    return int(args[1].numel() * max(args[0].element_size(), args[1].element_size()))
+
+
+def _safe_softmax(args: tuple[Any, ...]) -> int:
+    """A bool for each score that is minus infinity; source: ``aten/src/ATen/native/transformers/attention.cpp``."""
+    return int(args[0].numel())
+
+
 def _embedding_backward(args: tuple[Any, ...]) -> int:
     """More than 3,072 indices are sorted together with their order: two copies of both.
 
@@ -73,6 +83,8 @@ def _embedding_backward(args: tuple[Any, ...]) -> int:
 _RULES = {
     _ATEN._scaled_dot_product_flash_attention_backward.default: _flash_backward,
     _ATEN._scaled_dot_product_efficient_attention_backward.default: _efficient_backward,
+    _ATEN._softmax_backward_data.default: _softmax_backward,
+    _ATEN._safe_softmax.default: _safe_softmax,
     _ATEN.embedding_dense_backward.default: _embedding_backward,
 }
 

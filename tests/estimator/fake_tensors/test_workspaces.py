@@ -57,6 +57,13 @@ def test_flash_attention_accumulates_in_padded_rows() -> None:
     assert size == 2 * 3 * 256 * (64 + 1) * 4
 
 
+def test_softmax_multiplies_gradient_and_output() -> None:
+    gradient, output = (torch.empty(4, 8, dtype=dtype, device="meta") for dtype in (torch.bfloat16, torch.float32))
+
+    assert scratch_bytes(ATEN._softmax_backward_data.default, (gradient, output, -1, torch.float32), AMPERE) == 128
+    assert scratch_bytes(ATEN._safe_softmax.default, (output, -1), AMPERE) == 32
+
+
 def test_other_operators_take_nothing() -> None:
     assert scratch_bytes(ATEN.mm.default, (torch.empty(2, 2), torch.empty(2, 2)), AMPERE) == 0
 
