@@ -23,6 +23,7 @@ _PREFER_CUDNN = (9, 10)
 """Major compute capabilities."""
 _EFFICIENT_GROUPS = (2, 14)
 """The first version of torch whose memory-efficient kernel supports grouped heads."""
+_VERSION = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
 _ATEN = torch.ops.aten
 
 
@@ -101,7 +102,7 @@ def _efficient_takes(capability: tuple[int, int], call: Attention) -> bool:
         return False
     if call.query.dtype is torch.bfloat16 and capability < (8, 0):
         return False
-    if call.is_grouped and torch.__version__ < _EFFICIENT_GROUPS:
+    if call.is_grouped and _VERSION < _EFFICIENT_GROUPS:
         return False
     bytes_together = 16 if capability >= (8, 0) or (capability >= (7, 0) and call.is_half) else 1
     aligned = all(width % max(bytes_together // call.query.element_size(), 1) == 0 for width in call.widths)

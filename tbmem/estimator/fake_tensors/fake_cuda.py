@@ -74,8 +74,8 @@ def fake_cuda_device(devices: int, capability: tuple[int, int], total: int) -> I
         stack.enter_context(patched(cuda, "Stream", _FakeStream))
         stack.enter_context(patched(cuda, "Event", _FakeEvent))
         stack.enter_context(patched(cuda, "stream", lambda stream: stream or contextlib.nullcontext()))
-        for target in (cuda, accelerator):
-            stack.enter_context(patched(target, "current_stream", lambda *_: _streams[-1]))
+        stack.enter_context(patched(cuda, "current_stream", lambda *_: _streams[-1]))
+        stack.enter_context(patched(accelerator, "current_stream", lambda *_: _streams[-1]))
         for target, answers in (
             (cuda, {**everywhere, **_answers(capability, total), "default_stream": _streams[0]}),
             (cuda.memory, {"_record_memory_history": None}),

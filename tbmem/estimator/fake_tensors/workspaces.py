@@ -72,12 +72,30 @@ def _safe_softmax(args: tuple[Any, ...]) -> int:
 
 
 def _embedding_backward(args: tuple[Any, ...]) -> int:
-    """More than 3,072 indices are sorted together with their order: two copies of both.
+    """More than 3,072 indices are sorted together with their order, then gradients of up to ten of them are added up.
 
-    Source: ``aten/src/ATen/native/cuda/Embedding.cu``, ``embedding_dense_backward_cuda``.
+    Source: ``aten/src/ATen/native/cuda/Embedding.cu``, ``embedding_dense_backward_cuda``, and
+    ``EmbeddingBackwardKernel.cu`` (``grad_weight_per_segment``, in float32).
     """
-    indices = args[1].numel()
-    return int(indices * args[1].element_size() * 4) if indices > 3072 else 0
+    gradient, indices, rows = args[:3]
+    count, size = indices.numel(), indices.element_size()
+    if count <= 3072:
+        return 0
+    segments = min(count, rows)
+    parts = count // 10 + segments
+    sums = parts * round_up(gradient.shape[-1], 32) * 4
+    return int(max(4 * count * size, (3 * count + 2 * segments + parts) * size + sums))
+
+
+def _log_sum_exp(args: tuple[Any, ...]) -> int:
+    """Exponentials of all values; source: ``aten/src/ATen/native/ReduceOps.cpp``, ``logsumexp_out_impl``."""
+    return int(args[0].numel() * args[0].element_size())
+
+
+def _cross_entropy_of_logits(args: tuple[Any, ...]) -> int:
+    """Two intermediates, one of which is the result where none is reduced; source: ``aten/src/ATen/native/Loss.cpp``."""
+    reduced = len(args) <= 4 or args[4] != 0
+    return int((1 + reduced) * args[0].numel() * args[0].element_size())
 
 
 _RULES = {
@@ -85,6 +103,8 @@ _RULES = {
     _ATEN._scaled_dot_product_efficient_attention_backward.default: _efficient_backward,
     _ATEN._softmax_backward_data.default: _softmax_backward,
     _ATEN._safe_softmax.default: _safe_softmax,
+    _ATEN.logsumexp.default: _log_sum_exp,
+    _ATEN.binary_cross_entropy_with_logits.default: _cross_entropy_of_logits,
     _ATEN.embedding_dense_backward.default: _embedding_backward,
 }
 

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import torch
 
+from tbmem.estimator.fake_tensors import attention
 from tbmem.estimator.fake_tensors.attention import Attention, kernel_for
 
 HALF, SINGLE = torch.bfloat16, torch.float32
 AMPERE, HOPPER, TURING, ADA = (8, 0), (9, 0), (7, 5), (8, 9)
-GROUPED = "efficient" if torch.__version__ >= (2, 14) else "math"  # type: ignore[operator]
+GROUPED = "efficient" if attention._VERSION >= (2, 14) else "math"
 
 
 def choice(

@@ -10,7 +10,7 @@ import torch
 
 from tbmem.estimator.fake_tensors import workspaces
 from tbmem.estimator.fake_tensors.workspaces import register_gru, scratch_bytes, workspace_bytes
-from tbmem.units import KIB
+from tbmem.units import KIB, MIB
 
 ATEN = torch.ops.aten
 AMPERE = (8, 0)
@@ -40,12 +40,32 @@ def test_cublas_takes_what_its_default_setting_says(capability: tuple[int, int],
 
 @pytest.mark.parametrize(
     ("count", "dtype", "size"),
-    [(3072, torch.int64, 0), (3073, torch.int64, 3073 * 8 * 4), (4096, torch.int32, 4096 * 4 * 4)],
+    [
+        (3072, torch.int64, 0),
+        # sorted: two copies of indices and of their order
+        (3073, torch.int64, 3073 * 8 * 4),
+        (4096, torch.int32, 4096 * 4 * 4),
+        # added up: 13,107 parts of ten and one for each of 50,000 rows, of 256 values in float32
+        (131072, torch.int64, 63_107 * 256 * 4 + (3 * 131072 + 2 * 50_000 + 63_107) * 8),
+    ],
 )
-def test_many_indices_are_sorted(count: int, dtype: torch.dtype, size: int) -> None:
+def test_many_indices_are_sorted_and_their_gradients_added(count: int, dtype: torch.dtype, size: int) -> None:
     indices = torch.empty(count, dtype=dtype, device="meta")
+    rows, width = (50_000, 256) if count > 100_000 else (2, 2)
+    gradient = torch.empty(count, width, device="meta")
 
-    assert scratch_bytes(ATEN.embedding_dense_backward.default, (None, indices), AMPERE) == size
+    assert scratch_bytes(ATEN.embedding_dense_backward.default, (gradient, indices, rows), AMPERE) == size
+
+
+def test_losses_of_logits_have_intermediates() -> None:
+    # given
+    rows = torch.empty(131072, 256, device="meta")
+    # then
+    assert scratch_bytes(ATEN.logsumexp.default, (rows, [1]), AMPERE) == 128 * MIB
+    assert scratch_bytes(ATEN.binary_cross_entropy_with_logits.default, (rows, rows), AMPERE) == 256 * MIB
+    assert (
+        scratch_bytes(ATEN.binary_cross_entropy_with_logits.default, (rows, rows, None, None, 0), AMPERE) == 128 * MIB
+    )
 
 
 def test_flash_attention_accumulates_in_padded_rows() -> None:
