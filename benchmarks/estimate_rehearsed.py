@@ -12,23 +12,33 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import multiprocessing
+import os
 import subprocess
 import sys
+import tempfile
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import estimate_accuracy
-from harness import fake_run, heading, table
+import torch
+from harness import heading, table
 
+from tbmem.analysis.allocator.settings import AllocatorSettings
+from tbmem.analysis.estimates.fit import estimate_from_run
+from tbmem.errors import UsageError
+from tbmem.estimator.worker import simulate_jobs
+from tbmem.model.gpus import Gpu
 from tbmem.model.job import Job
+from tbmem.model.simulated_run import SimulatedRun
 from tbmem.units import MIB
 
 STEPS = 3
 LIMITS = {"allocated": 0.005, "reserved": 0.01}
 NOTED = ("is not counted", "was left out", "of its own size")
 """What a note says that names a difference."""
-LEAST = 30
-"""Trainings that must have run."""
 HERE = Path(__file__).parent
 
 _LLAMA = {
@@ -88,35 +98,38 @@ TRAININGS: dict[str, dict[str, Any]] = {
 }
 
 
-def job_of(case: dict[str, Any]) -> Job:
-    """The job of a training, on the GPU that is here."""
-    import torch
-
+def job_of(case: dict[str, Any], configs: Path, gpu: Gpu) -> Job:
+    """The job of a training, on the GPU that is here; ``configs``: the folder with the config files."""
     options = dict(case)
     if config := options.pop("config", ""):
-        options["model"] = f"{config}.json"
+        options["model"] = str(configs / f"{config}.json")
     elif "builtin" in options:
         options["model"] = options.pop("builtin")
     else:
         options["model"] = f"estimate_models:{options['model']}"
-    ranks = 1
-    for name in ("replicate", "fsdp", "tensor", "pipeline"):
-        ranks *= options.get(name, 1)
-    properties = torch.cuda.get_device_properties(0)
-    return Job(
-        **options,
-        world_size=ranks,
-        steps=STEPS,
-        capability=(int(properties.major), int(properties.minor)),
-        total=int(properties.total_memory),
-        search_path=str(HERE),
-    )
+    ranks = math.prod(options.get(name, 1) for name in ("replicate", "fsdp", "tensor", "pipeline"))
+    here = {"capability": gpu.capability, "total": gpu.total, "search_path": str(HERE)}
+    return Job(**options, **here, world_size=ranks, steps=STEPS)
+
+
+def gpu_here() -> Gpu | None:
+    """The GPU, asked by another process: this one must not use it, since it forks."""
+    done = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, check=False)
+    if done.returncode:
+        return None
+    name, major, minor, total = json.loads(done.stdout.splitlines()[-1])
+    return Gpu(name=name, capability=(major, minor), total=total, context=0)
+
+
+_ASK = """
+import json, torch
+one = torch.cuda.get_device_properties(0)
+print(json.dumps([one.name, one.major, one.minor, one.total_memory]))
+"""
 
 
 def really_run(job: Job) -> None:
     """All steps of a job on the device."""
-    import torch
-
     from tbmem.estimator.sweep import NullObserver
     from tbmem.estimator.workload.train_step import Training
     from tbmem.estimator.workload.workload import make_workload
@@ -141,32 +154,40 @@ def _run_rank(job: Job) -> None:
     dist.destroy_process_group()
 
 
-def both_sides(job: Job) -> dict[str, Any]:
-    """Peaks in bytes, as torch counts them and as estimated, and the estimate's notes."""
-    import torch
-
-    from tbmem.analysis.allocator.settings import AllocatorSettings
-    from tbmem.analysis.estimates.fit import estimate_from_run
-    from tbmem.model.gpus import Gpu
-
-    gpu = Gpu(name=torch.cuda.get_device_name(), capability=job.capability, total=job.total, context=0)
-    result = estimate_from_run(job, fake_run(job), AllocatorSettings(), gpu)
-    really_run(job)
-    return {
-        "real": {"allocated": torch.cuda.max_memory_allocated(), "reserved": torch.cuda.max_memory_reserved()},
-        "fake": {"allocated": result.peak_allocated, "reserved": result.peak_reserved},
-        "notes": [note for note in result.notes if any(words in note for words in NOTED)],
-    }
+def estimated(job: Job, run: SimulatedRun | UsageError, gpu: Gpu) -> dict[str, Any]:
+    """Peaks in bytes, and notes that name a difference."""
+    if isinstance(run, UsageError):
+        return {"error": str(run)}
+    result = estimate_from_run(job, run, AllocatorSettings(), gpu)
+    notes = [note for note in result.notes if any(words in note for words in NOTED)]
+    return {"fake": {"allocated": result.peak_allocated, "reserved": result.peak_reserved}, "notes": notes}
 
 
-def one(name: str, folder: Path) -> dict[str, Any]:
-    """A training in a process of its own; what went wrong as text."""
-    command = [sys.executable, __file__, "--one", name]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, cwd=folder)
-    if done.returncode:
-        return {"name": name, "error": (done.stderr.strip().splitlines() or ["no reason is known"])[-1]}
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return {"name": name, **found}
+def measured(job: Job) -> dict[str, Any]:
+    """Peaks in bytes, as torch counts them in a process of its own; what went wrong as text."""
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=_measure, args=(job, theirs))
+    process.start()
+    theirs.close()
+    try:
+        found: dict[str, Any] = ours.recv() if ours.poll(300) else {"error": "not done after 300 s"}
+    except EOFError:
+        process.join()
+        found = {"error": f"the process ended with {process.exitcode}"}
+    process.kill()
+    process.join()
+    return found
+
+
+def _measure(job: Job, answers: Connection) -> None:
+    try:
+        really_run(job)
+        peaks = {"allocated": torch.cuda.max_memory_allocated(), "reserved": torch.cuda.max_memory_reserved()}
+        answers.send({"real": peaks})
+    except BaseException as error:
+        answers.send({"error": (str(error).strip().splitlines() or [repr(error)])[0]})
+    # an answer is all that is needed of it
+    os._exit(0)
 
 
 def difference(result: dict[str, Any], what: str) -> float:
@@ -198,29 +219,28 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("folder", nargs="?", type=Path)
     arguments.add_argument("--only", default="")
-    arguments.add_argument("--one")
     given = arguments.parse_args()
-    import torch
-
-    if not torch.cuda.is_available():
+    gpu = gpu_here()
+    if gpu is None:
         print("estimate_rehearsed: there is no GPU that torch can use here")
         return 2
-    if given.one:
-        print(json.dumps(both_sides(job_of(TRAININGS[given.one]))))
-        return 0
-    return compare([name for name in TRAININGS if given.only in name], given.folder)
+    return compare([name for name in TRAININGS if given.only in name], gpu, given.folder)
 
 
-def compare(names: list[str], folder: Path | None) -> int:
+def compare(names: list[str], gpu: Gpu, folder: Path | None) -> int:
     """Print and keep the table; returns the exit code."""
-    import tempfile
-
     with tempfile.TemporaryDirectory() as configs:
         for name, config in CONFIGS.items():
             Path(configs, f"{name}.json").write_text(json.dumps(config))
-        results = [one(name, Path(configs)) for name in names]
+        jobs = [job_of(TRAININGS[name], Path(configs), gpu) for name in names]
+        runs = simulate_jobs(jobs, timeout=3600)
+        results = [
+            {"name": name, **measured(job), **estimated(job, run, gpu)}
+            for name, job, run in zip(names, jobs, runs, strict=True)
+        ]
     header = "training,allocated MiB,estimated,difference,reserved MiB,estimated,difference,verdict"
-    text = f"{heading('Estimated beside rehearsed')}\n{table(header.split(','), [row_of(one) for one in results])}"
+    title = f"Estimated beside run on {gpu.name}"
+    text = f"{heading(title)}\n{table(header.split(','), [row_of(one) for one in results])}"
     verdicts = [verdict(result) for result in results]
     counts = ", ".join(f"{verdicts.count(word)} {word}" for word in ("within", "noted", "differs", "did not run"))
     text = f"{text}\n\n{len(results)} trainings: {counts}"

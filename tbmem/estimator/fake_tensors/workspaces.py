@@ -93,7 +93,7 @@ def _log_sum_exp(args: tuple[Any, ...]) -> int:
 
 
 def _cross_entropy_of_logits(args: tuple[Any, ...]) -> int:
-    """Two intermediates, one of which is the result where none is reduced; source: ``aten/src/ATen/native/Loss.cpp``."""
+    """Two intermediates, one of which may be the result; source: ``aten/src/ATen/native/Loss.cpp``."""
     reduced = len(args) <= 4 or args[4] != 0
     return int((1 + reduced) * args[0].numel() * args[0].element_size())
 
