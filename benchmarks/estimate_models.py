@@ -241,7 +241,8 @@ class ConvNeXtBlock(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         inner = self.path(self.norm(self.depthwise(images).permute(0, 2, 3, 1)))
-        return images + (self.scale * inner).permute(0, 3, 1, 2)
+        result: torch.Tensor = images + (self.scale * inner).permute(0, 3, 1, 2)
+        return result
 
 
 def convnet() -> Any:
@@ -272,7 +273,8 @@ class DenoisingBlock(nn.Module):
             part.unflatten(1, (4, -1)).flatten(3).transpose(2, 3) for part in self.parts(self.norm(inner)).chunk(3, 1)
         )
         mixed = F.scaled_dot_product_attention(query, key, value).transpose(2, 3).reshape_as(inner)
-        return inner + self.out(mixed)
+        result: torch.Tensor = inner + self.out(mixed)
+        return result
 
 
 class Denoiser(nn.Module):
@@ -318,7 +320,7 @@ def _llama() -> Any:
 
 
 def peft_lora() -> Any:
-    from peft import LoraConfig, get_peft_model
+    from peft import LoraConfig, get_peft_model  # type: ignore[import-not-found]
 
     model = get_peft_model(_llama(), LoraConfig(r=8, target_modules=["q_proj", "v_proj"]))
     (numbers,) = tokens(4, 128, 4000)

@@ -30,7 +30,7 @@ COMPILED_LOW = 0.82
 """The lower end of both where torch.compile was left out: estimates were 10 to 21 % above compiled trainings."""
 DIVIDED_LOW, DIVIDED_HIGH = 0.96, 1.08
 """Of both for a sharded model: real runs with gloo lay between 0.968 and 1.078 of their estimates
-(``benchmarks/estimate_ranks.py``); with NCCL none were compared."""
+(``benchmarks/estimate_ranks.py``); on a rehearsed GPU within 1 % (``benchmarks/estimate_rehearsed.py``)."""
 
 
 class Fit(str, Enum):
