@@ -43,7 +43,7 @@ from tbmem.units import format_bytes
 _flex_attention = importlib.import_module("torch._higher_order_ops.flex_attention")
 """Imported by name: its package has an operator of the same."""
 _EAGER = (
-    "torch.compile was left out: memory is that of eager mode, which fused kernels need less of; compiled trainings"
+    "torch.compile was left out: memory is that of eager mode, which fused kernels need less of; compiled training runs"
     " were seen to need 9 to 17 % less, and the range begins that much lower"
 )
 _FLEX = "flex_attention was counted as the kernel that torch.compile makes of it, which keeps no scores"

@@ -27,7 +27,7 @@ LOW, HIGH = 0.99, 1.03
 ALLOCATED_LOW, ALLOCATED_HIGH = 0.99, 1.01
 """The same for allocated bytes: between 0.9999 and 1.0001 on the GPU."""
 COMPILED_LOW = 0.82
-"""The lower end of both where torch.compile was left out: estimates were 10 to 21 % above compiled trainings."""
+"""The lower end of both where torch.compile was left out: estimates were 10 to 21 % above compiled training runs."""
 DIVIDED_LOW, DIVIDED_HIGH = 0.96, 1.08
 """Of both for a sharded model: real runs with gloo lay between 0.968 and 1.078 of their estimates
 (``benchmarks/estimate_ranks.py``); on a rehearsed GPU within 1 % (``benchmarks/estimate_rehearsed.py``)."""
