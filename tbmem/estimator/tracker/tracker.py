@@ -139,7 +139,7 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._log_workspace(func, result, self._capability)
         for tensor in tensors_in(result):
             self._track(tensor, operator, accumulates, func.namespace in _COMMUNICATION)
-        if self._capability is not None and (size := scratch_bytes(func, args)):
+        if self._capability is not None and (size := scratch_bytes(func, args, self._capability)):
             # allocated and freed while the operator runs
             row = self.log.alloc(size, f"{operator} (scratch)", *self._where())
             self.log.categories[row] = Category.TEMPORARY
