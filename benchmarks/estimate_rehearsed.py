@@ -117,14 +117,21 @@ def gpu_here() -> Gpu | None:
     done = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, check=False)
     if done.returncode:
         return None
-    name, major, minor, total = json.loads(done.stdout.splitlines()[-1])
-    return Gpu(name=name, capability=(major, minor), total=total, context=0)
+    name, major, minor, total, multiprocessors = json.loads(done.stdout.splitlines()[-1])
+    return Gpu(
+        name=name,
+        device_name=name,
+        capability=(major, minor),
+        multiprocessors=multiprocessors,
+        total=total,
+        context=0,
+    )
 
 
 _ASK = """
 import json, torch
 one = torch.cuda.get_device_properties(0)
-print(json.dumps([one.name, one.major, one.minor, one.total_memory]))
+print(json.dumps([one.name, one.major, one.minor, one.total_memory, one.multi_processor_count]))
 """
 
 

@@ -9,11 +9,9 @@ from typing import Any, NamedTuple
 
 from tbmem.analysis.estimates.fit import HIGH, Alternative, Estimate, Fit
 from tbmem.errors import UsageError
+from tbmem.model.gpus import NCCL
 from tbmem.model.job import Job
-from tbmem.units import MIB
 
-NCCL = 400 * MIB
-"""Typical bytes of NCCL's buffers for a group of ranks in one node."""
 EstimateAll = Callable[[Sequence[Job]], list[Estimate | UsageError]]
 """Estimates jobs, all for the same GPU."""
 _HAS_FUSED = ("adamw", "adam", "sgd", "momentum", "adagrad")

@@ -14,10 +14,10 @@ from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
 from tbmem.analysis.estimates.fit import Estimate, Fit, estimate_from_run
 from tbmem.analysis.estimates.timeline import timeline_of_run
 from tbmem.errors import UsageError
-from tbmem.estimator.advice import NCCL, alternatives_to
+from tbmem.estimator.advice import alternatives_to
 from tbmem.estimator.worker import simulate_jobs
 from tbmem.model.files import ESTIMATE_SUFFIX, TIMELINE_SUFFIX, atomic_write
-from tbmem.model.gpus import Gpu, gpu_named
+from tbmem.model.gpus import NCCL, Gpu, gpu_named
 from tbmem.model.job import Job
 from tbmem.model.simulated_run import SimulatedRun
 from tbmem.model.timeline import save_timeline

@@ -67,7 +67,7 @@ def test_a_compiled_training_may_need_less() -> None:
     # given a run whose torch.compile was left out
     made = run()
     compiled = replace(made, about={**made.about, "compiled": True})
-    gpu = Gpu(name="tiny", capability=(9, 0), total=2 * GIB, context=100 * MIB)
+    gpu = replace(gpu_named("h100-80gb"), name="tiny", total=2 * GIB, context=100 * MIB)
     # when
     found = estimate_from_run(Job(model="gpt2"), compiled, AllocatorSettings(), gpu)
     # then
