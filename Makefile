@@ -5,12 +5,14 @@ BIN    := $(VENV)/bin
 # the oldest and the newest torch; constraints.txt names the one between
 TORCH_VERSIONS ?= 2.9.1 2.14.1
 TORCH_TESTS := $(TORCH_VERSIONS:%=test-torch-%)
+# the newest one's CUDA build, which works on simulated GPUs
+GPU_PYTHON := .venv-torch-$(lastword $(TORCH_VERSIONS))/bin/python
 # those whose types are checked: what few run must not call what is no longer there
 BENCHMARKS := $(addprefix benchmarks/,allocator.py consistency.py estimate_accuracy.py estimate_gpu.py estimate_models.py estimate_speed.py \
-              gpu_check.py harness.py monitor_overhead.py profiler_overhead.py rehearsal_truth.py run_loop.py \
+              gpu_check.py harness.py monitor_overhead.py on_simulated_gpu.py profiler_overhead.py rehearsal_truth.py run_loop.py \
               run_overhead.py verdicts.py)
 
-.PHONY: demo test test-torch-versions $(TORCH_TESTS) browser lint format bench screenshots clean
+.PHONY: demo test test-gpu test-torch-versions $(TORCH_TESTS) browser lint format bench screenshots clean
 
 demo: $(VENV)/.installed                 ## train a small model under tbmem, see what it shows
 	$(BIN)/tbmem demo
@@ -23,6 +25,10 @@ test-torch-versions: $(TORCH_TESTS)       ## what depends on torch's version, on
 
 $(TORCH_TESTS): test-torch-%: .venv-torch-%/.installed
 	.venv-torch-$*/bin/python -m pytest -m torch_versions $$(grep -rl --include='test_*.py' torch_versions tests)
+
+test-gpu: .venv-torch-$(lastword $(TORCH_VERSIONS))/.installed  ## what needs a GPU, on simulated ones: Linux, a C++ compiler, 6 GB for torch
+	$(GPU_PYTHON) benchmarks/on_simulated_gpu.py --gpus 2 \
+	    $(GPU_PYTHON) -m pytest -m gpu $$(grep -rl --include='test_*.py' 'mark\.gpu' tests)
 
 browser:                                 ## Chromium, for the tests of pages: found, or installed where root may
 	@command -v chromedriver >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \

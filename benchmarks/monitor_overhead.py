@@ -7,7 +7,8 @@ tbmem's is four lines that call memory.step(). Fits of all variants take turns, 
 step is its fit's time per step less that of the same round's fit with an empty callback; time inside the callback
 itself is printed beside it. The first fifth of each fit is left out, for it warms up. Both tables have the median over
 rounds (over steps in the plain loop), and the mean in parentheses. Without Lightning a plain loop is timed, and tbmem
-alone. Nothing is synchronised.
+alone. Nothing is synchronised. The model lies on the GPU where there is one, which may be simulated
+(benchmarks/on_simulated_gpu.py): kernels take no time there, so that a step is its Python and its launches.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import time
 import warnings
 from array import array
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 import torch
@@ -49,23 +50,31 @@ def make_callback(folder: str, every: int) -> MemoryCallback:
     )
 
 
-def plain_loop(steps: int, folder: str, every: int) -> list[float]:
-    """Seconds inside each memory.step() of a plain loop."""
-    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+def used_device() -> torch.device:
+    """The GPU, if there is one."""
+    return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+
+
+def plain_loop(steps: int, folder: str, every: int | None) -> tuple[list[float], list[float]]:
+    """Seconds of each step of a plain loop, and those inside memory.step(); without it if ``every`` is ``None``."""
+    device = used_device()
     model = make_model().to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     batch = torch.randn(16, 64, device=device)
     # made beforehand, and of plain numbers: a list that grows with the steps is just what tbmem looks for
-    spent = array("d", bytes(8 * steps))
-    with make_callback(folder, every) as memory:
+    whole, spent = (array("d", bytes(8 * steps)) for _ in range(2))
+    with nullcontext() if every is None else make_callback(folder, every) as memory:
         for step in range(steps):
+            started = time.perf_counter()
             model(batch).sum().backward()
             optimizer.step()
             optimizer.zero_grad()
             began = time.perf_counter()
-            memory.step()
-            spent[step] = time.perf_counter() - began
-    return spent.tolist()
+            if memory is not None:
+                memory.step()
+            ended = time.perf_counter()
+            whole[step], spent[step] = ended - started, ended - began
+    return whole.tolist(), spent.tolist()
 
 
 def fit(steps: int, folder: str, variant: str, every: int) -> tuple[float, float]:
@@ -198,11 +207,13 @@ def main() -> None:
         handler = logging.StreamHandler(stack.enter_context(open(os.devnull, "w")))
         logging.getLogger("tbmem").addHandler(handler)
         stack.callback(logging.getLogger("tbmem").removeHandler, handler)
+        plain_loop(given.steps // 5, folder, None)  # warms up
         rows = []
-        for every in INTERVALS:
-            spent = [seconds * 1e6 for seconds in plain_loop(given.steps, folder, every)]
-            rows.append([f"every {every}", summed_up(spent)])
-        print(table(["plain loop, logging", "µs inside step()"], rows))
+        for every in (None, *INTERVALS):
+            whole, spent = ([seconds * 1e6 for seconds in part] for part in plain_loop(given.steps, folder, every))
+            name, inside = ("without tbmem", "-") if every is None else (f"every {every}", summed_up(spent))
+            rows.append([name, summed_up(whole), inside])
+        print(table([f"plain loop on {used_device()}, logging", "µs of a step", "µs inside memory.step()"], rows))
         print()
         try:
             compare(given.steps, given.rounds, folder)

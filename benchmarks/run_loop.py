@@ -1,9 +1,12 @@
 """One loop file in this process: its path goes in, what tbmem said about it comes out as JSON.
 
-    python benchmarks/run_loop.py LOOP.py --steps 300 --result FILE [--logdir DIR]
+    python benchmarks/run_loop.py LOOP.py --steps 300 --result FILE [--logdir DIR] [--device cuda]
 
 With --logdir the loop runs under MemoryCallback in the default configuration, without it alone: the time of the one
 less that of the other is what tbmem costs. benchmarks/verdicts.py calls this once for each loop.
+
+With --device the loop's tensors lie there, although it names no device: torch's default device is set, and ``numpy()``
+is read as ``cpu().numpy()``, which such a line must say there.
 """
 
 from __future__ import annotations
@@ -21,15 +24,21 @@ from types import ModuleType
 from typing import Any
 
 
-def load(path: Path) -> ModuleType:
+def load(path: Path, device: str | None = None) -> ModuleType:
     """The loop file as a module, under a name that hides no other module."""
     name = f"loop_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     sys.path.append(str(path.parent))
-    spec.loader.exec_module(module)
+    source = path.read_text(encoding="utf-8")
+    if device is not None:
+        import torch
+
+        torch.set_default_device(device)
+        source = source.replace(".numpy()", ".cpu().numpy()")  # no line moves
+    exec(compile(source, str(path), "exec"), module.__dict__)
     return module
 
 
@@ -71,9 +80,10 @@ def main() -> None:
     arguments.add_argument("--steps", type=int, default=300)
     arguments.add_argument("--result", type=Path, required=True)
     arguments.add_argument("--logdir")
+    arguments.add_argument("--device", help="where the loop's tensors lie, if not on the CPU")
     given = arguments.parse_args()
 
-    step = load(given.loop.resolve()).make()
+    step = load(given.loop.resolve(), given.device).make()
     times = array("d", bytes(8 * given.steps))  # of its final size, so that this list is no leak
     result: dict[str, Any] = {}
     began = time.perf_counter()

@@ -1,6 +1,6 @@
 """How tbmem judges a folder of small trainings, leaking, spiking and innocent, each in a process of its own.
 
-    python benchmarks/verdicts.py --loops DIR [--steps 300] [--json] [--repeat N] [--jobs N]
+    python benchmarks/verdicts.py --loops DIR [--steps 300] [--json] [--repeat N] [--jobs N] [--device cuda]
 
 A loop file has make(), which returns step(i) (with an optional step.close), and says the truth about itself: LABEL
 (leak, spike, stable), ACCEPT (verdicts that are defensible), LEAK_LINE (text of the line at fault), SOURCE, and, if
@@ -99,21 +99,22 @@ def _constants(tree: ast.Module) -> Iterator[tuple[str, Any]]:
             yield node.targets[0].id, ast.literal_eval(node.value)
 
 
-def run(loop: Loop, steps: int, limit: float, watched: bool) -> dict[str, Any]:
+def run(loop: Loop, given: argparse.Namespace, watched: bool) -> dict[str, Any]:
     """Run a loop in its own process: what run_loop.py tells, or ``failure`` and ``error``."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         result, output = folder / "result.json", folder / "output.txt"
         command = [sys.executable, str(Path(__file__).with_name("run_loop.py")), str(loop.path)]
-        command += ["--steps", str(steps), "--result", str(result)]
+        command += ["--steps", str(given.steps), "--result", str(result)]
         command += ["--logdir", str(folder / "runs")] if watched else []
-        ended = _run_process(command, output, limit)
+        command += ["--device", given.device] if given.device else []
+        ended = _run_process(command, output, given.limit)
         if ended == 0 and result.is_file():
             told: dict[str, Any] = json.loads(result.read_text())
             return told
         last = output.read_text(errors="replace").strip().splitlines()[-1:] or ["no output"]
     if ended is None:
-        return {"failure": "timeout", "error": f"not done after {limit:g} s"}
+        return {"failure": "timeout", "error": f"not done after {given.limit:g} s"}
     return {"failure": "crash", "error": f"exit status {ended}: {last[0]}"}
 
 
@@ -245,10 +246,10 @@ def measure(loops: Sequence[Loop], given: argparse.Namespace) -> dict[str, Any]:
     """Run every loop, as often as asked, and judge it."""
 
     def one(loop: Loop) -> dict[str, Any]:
-        watched = [run(loop, given.steps, given.limit, watched=True) for _ in range(given.repeat)]
+        watched = [run(loop, given, watched=True) for _ in range(given.repeat)]
         failed = any("failure" in told for told in watched)
         times = 0 if failed or not given.overhead else given.repeat
-        plain = [run(loop, given.steps, given.limit, watched=False) for _ in range(times)]
+        plain = [run(loop, given, watched=False) for _ in range(times)]
         row = merge([judge(loop, told) for told in watched])
         if not given.totals:
             print(f"{loop.path.stem}: {row['verdict']}", file=sys.stderr, flush=True)
@@ -256,13 +257,14 @@ def measure(loops: Sequence[Loop], given: argparse.Namespace) -> dict[str, Any]:
 
     with ThreadPoolExecutor(given.jobs) as pool:
         rows = list(pool.map(one, loops))
-    return {"loops": rows, **score(loops, rows), "steps": given.steps, "repeat": given.repeat}
+    return {"loops": rows, **score(loops, rows), "steps": given.steps, "repeat": given.repeat, "device": given.device}
 
 
 def show(result: Mapping[str, Any], totals: bool) -> None:
     """Print the result as Markdown; ``totals`` names no loop."""
     rows = result["loops"]
-    print(heading(f"verdicts.py: {len(rows)} loops, {result['steps']} steps"))
+    where = f", tensors on {result['device']}" if result["device"] else ""
+    print(heading(f"verdicts.py: {len(rows)} loops, {result['steps']} steps{where}"))
     columns = [name for name in VERDICTS + FAILURES if any(row["verdict"] == name for row in rows)]
     counts = result["confusion"]
     print(table(["truth \\ verdict", *columns], [[t, *(counts[t].get(c, 0) for c in columns)] for t in VERDICTS]))
@@ -322,6 +324,7 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--repeat", type=int, default=1, help="runs of each loop, to see verdicts that change")
     parser.add_argument("--jobs", type=int, default=1, help="loops that run at the same time")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds after which a loop is given up")
+    parser.add_argument("--device", help="where the loops' tensors lie, if not on the CPU: cuda (see run_loop.py)")
     parser.add_argument("--totals", action="store_true", help="name no loop: for a folder nobody should tune on")
     parser.add_argument("--only", help="loops whose names contain this")
     parser.add_argument(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tbmem.estimator.estimate import estimate as estimate
     from tbmem.model.address_book import AddressBook as AddressBook
     from tbmem.model.finding import Finding as Finding
+    from tbmem.model.rehearsal import Rehearsal as Rehearsal
     from tbmem.model.run_summary import RunSummary as RunSummary
     from tbmem.model.sample import MemorySample as MemorySample
     from tbmem.model.timeline import AllocationTimeline as AllocationTimeline
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from tbmem.offline.analyze import load_rules as load_rules
     from tbmem.offline.reports.folders import write_report as write_report
     from tbmem.offline.reports.folders import write_run_report as write_run_report
+    from tbmem.rehearsal.rehearse import rehearse as rehearse
     from tbmem.runtime.callback import MemoryCallback as MemoryCallback
     from tbmem.runtime.monitor import MemoryMonitor as MemoryMonitor
     from tbmem.runtime.profiler import MemoryProfiler as MemoryProfiler
@@ -50,11 +52,13 @@ _EXPORTS = {
     "estimator.estimate": ("estimate",),
     "model.address_book": ("AddressBook",),
     "model.finding": ("Finding",),
+    "model.rehearsal": ("Rehearsal",),
     "model.run_summary": ("RunSummary",),
     "model.sample": ("MemorySample",),
     "model.timeline": ("AllocationTimeline",),
     "offline.analyze": ("analyze", "analyze_all", "compare", "load_rules"),
     "offline.reports.folders": ("write_report", "write_run_report"),
+    "rehearsal.rehearse": ("rehearse",),
     "runtime.callback": ("MemoryCallback",),
     "runtime.monitor": ("MemoryMonitor",),
     "runtime.profiler": ("MemoryProfiler",),

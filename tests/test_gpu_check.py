@@ -76,7 +76,21 @@ def test_a_check_that_fails_is_a_row_and_the_others_go_on(
         ["second", "FAILED", r"KeyError: 'two\nlines'"],
         ["third", "FAILED", "one is not two"],
         ["fourth", "ok", "12 µs"],
+        ["2", "of", "4 checks hold; left out, since they need a real GPU: 0"],
     ]
+
+
+def test_on_a_simulated_gpu_a_check_that_needs_a_clock_is_left_out_and_counted(
+    gpu_check: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given
+    monkeypatch.setattr(gpu_check, "is_simulated", lambda: True)
+    (name,) = gpu_check.NEED_A_CLOCK
+    # when
+    rows = gpu_check.run_checks(None, [("first", _passes), (name, _raises)])
+    # then
+    assert [row.passed for row in rows] == [True, None]
+    assert gpu_check.table(rows).endswith("1 of 1 checks hold; left out, since they need a real GPU: 1")
 
 
 @pytest.mark.parametrize(("check", "code"), [(_passes, 0), (_raises, 1)])
@@ -96,7 +110,7 @@ def test_the_exit_code_tells_whether_all_checks_held(
     found = gpu_check.main([str(tmp_path / "out")])
     # then
     assert found == code
-    assert capsys.readouterr().out.splitlines()[-1].startswith("only")
+    assert capsys.readouterr().out.splitlines()[1].startswith("only")
 
 
 def test_every_check_is_named_once(gpu_check: ModuleType) -> None:
@@ -257,7 +271,8 @@ def test_every_check_runs_here_or_is_said_to_need_a_gpu(gpu_check: ModuleType) -
     run = {param.values[0] for param in _ALL_BUT_THESE}
     # then
     assert {check.__name__ for name, check in gpu_check.CHECKS if name not in NEEDS_A_GPU} == run
-    assert set(NEEDS_A_GPU) < {name for name, _ in gpu_check.CHECKS}
+    assert {*NEEDS_A_GPU, *gpu_check.NEED_A_CLOCK} < {name for name, _ in gpu_check.CHECKS}
+    assert len(gpu_check.NEED_A_CLOCK) <= 3
 
 
 def test_the_part_under_expandable_segments_holds(gpu_check: ModuleType, bench: Any, allocator: CudaStandIn) -> None:

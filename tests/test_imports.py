@@ -18,7 +18,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("model", "config"),
     ("sources", "analysis"),
     ("present",),
-    ("estimator", "runtime", "rehearsal", "offline"),
+    ("estimator", "runtime", "offline"),
+    ("rehearsal",),
     ("plugin", "integrations", "demo", "pytest_plugin"),
     ("cli",),
 )
@@ -35,6 +36,8 @@ ORDER: dict[str, tuple[str, ...]] = {
     ),
     "present": ("labels", "palette", "lines", "page", "scalars", "exports", "figures", "text", "views"),
     "estimator": (
+        "refusals",
+        "time_limit",
         "fake_tensors",
         "workload",
         "tracker",
@@ -63,7 +66,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "present": {"google_crc32c", "matplotlib", "numpy", "rich", "tensorboard"},
     "estimator": {"msgspec", "numpy", "torch"},
     "runtime": {"psutil", "torch"},
-    "rehearsal": {"torch"},
+    "rehearsal": {"psutil", "torch"},
     "offline": {"numpy", "yaml"},
     "plugin": {"tensorboard", "werkzeug"},
     "integrations": {"torch"},

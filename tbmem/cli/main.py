@@ -18,6 +18,7 @@ _COMMANDS = {
     "demo": "Train a small language model for a minute under the callback.",
     "watch": "Show the memory of running or finished runs, until the run ends or Ctrl-C is pressed.",
     "estimate": "Estimate the memory of a training run before it starts, without a GPU.",
+    "rehearse": "Run an unmodified script on simulated GPUs and tell whether it fits: `tbmem rehearse -- train.py`.",
     "sweep": "Measure a model's memory at several sizes and compare it with what `tbmem estimate` predicts.",
     "analyze": "Analyze memory snapshots and profiler traces: peak, categories, fragmentation, leaks, advice.",
     "compare": "Compare two runs or recordings: growth by category, module and line.",

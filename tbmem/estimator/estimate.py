@@ -15,7 +15,7 @@ from tbmem.analysis.estimates.fit import HIGH, Alternative, Estimate, Fit, estim
 from tbmem.analysis.estimates.timeline import timeline_of_run
 from tbmem.errors import UsageError
 from tbmem.estimator.worker import simulate_jobs
-from tbmem.model.files import TIMELINE_SUFFIX, atomic_write
+from tbmem.model.files import ESTIMATE_SUFFIX, TIMELINE_SUFFIX, atomic_write
 from tbmem.model.gpus import Gpu, gpu_named
 from tbmem.model.job import Job
 from tbmem.model.simulated_run import SimulatedRun
@@ -25,7 +25,6 @@ from tbmem.units import MIB
 
 NCCL = 400 * MIB
 """Typical bytes of NCCL's buffers for a group of ranks in one node."""
-ESTIMATE_SUFFIX = ".estimate.json"
 
 
 def estimate(

@@ -14,6 +14,7 @@ class Channel(str, Enum):
     PEAK = "peak"
     RESERVED = "reserved"
     HOST = "host"
+    HEAP = "heap"  # what malloc has handed out, beside an accelerator
     WORKERS = "workers"  # private memory of the child processes
 
 

@@ -55,6 +55,8 @@ class MemorySample(NamedTuple):
     """The part of ``host_rss`` that is shared with no other process."""
     workers_private: int | None = None
     """Unshared memory of all child processes, including pages copied on write."""
+    host_heap: int | None = None
+    """Allocated by malloc in this process, read beside an accelerator (with the first of several)."""
 
     @property
     def peak(self) -> int | None:

@@ -7,22 +7,13 @@ import ctypes
 import linecache
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
 from tbmem.model.code_owner import Owner, owner_of
+from tbmem.model.rehearsal import ComputedRead
 
 _SCALER = "torch/amp/grad_scaler.py"  # zero says that no gradient has overflowed, as in most steps
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComputedRead:
-    """The first line of the program that read a value which a real GPU would have computed; here it is zero."""
-
-    file: str
-    line: int
-    code: str
 
 
 _LAST_CALLS_SECONDS = 0.02

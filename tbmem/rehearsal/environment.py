@@ -2,16 +2,60 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 from tbmem.model.gpus import Gpu
 from tbmem.rehearsal.library import MAIN, built_library
 
 LIBRARY = "TBMEM_GPU_LIBRARY"
 """Path of the built library: set where the GPU is simulated."""
+ORDER = "TBMEM_REHEARSAL"
+"""Variable with the ``Order`` of a rehearsed program."""
 _STARTUP = Path(__file__).with_name("startup")
 _PACKAGES = Path(__file__).parents[2]
+
+
+class Order(NamedTuple):
+    """What the parent asks of each process."""
+
+    steps: int
+    """Steps after which the program is ended; 0: it ends by itself."""
+    logdir: str
+    results: str
+    """Folder for a result file of each process."""
+    world_size: int = 0
+    """Ranks of the world of which this process is one, alone; 0: the program starts all of them itself."""
+    rank: int = 0
+    is_recorded: bool = True
+    """Whether allocations are recorded, or peaks only."""
+
+    def variable(self) -> dict[str, str]:
+        """The environment variable that carries it."""
+        return {ORDER: json.dumps(self._asdict())}
+
+    @classmethod
+    def of_this_process(cls) -> Order | None:
+        """The order in the environment, if there is one."""
+        text = os.environ.get(ORDER)
+        return cls(**json.loads(text)) if text else None
+
+
+def world_environment(rank: int, world_size: int) -> dict[str, str]:
+    """Variables that a launcher would set for this rank; every node has 8 GPUs."""
+    local = min(world_size, 8)
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_RANK": str(rank % local),
+        "LOCAL_WORLD_SIZE": str(local),
+        "GROUP_RANK": str(rank // local),
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": "29500",
+        "TORCH_NCCL_ENABLE_MONITORING": "0",  # its thread looks into the store for words of peers
+    }
 
 
 def rehearsal_environment(gpu: Gpu, devices: int = 1, folder: Path | None = None) -> dict[str, str]:

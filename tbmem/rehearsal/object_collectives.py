@@ -21,7 +21,7 @@ def keep_object_sizes() -> None:
 
     replacement = gathering(distributed_c10d.broadcast_object_list, dist)
     for module in (distributed_c10d, dist):
-        module.broadcast_object_list = replacement
+        setattr(module, replacement.__name__, replacement)
 
 
 def gathering(broadcast: Callable[..., None], dist: Any) -> Callable[..., None]:

@@ -12,6 +12,7 @@ _SMALLEST = 512  # bytes of the smallest block of an allocator: less is no chang
 _OUTLIER = 6.0  # times the usual change from which on a change counts less
 _EXPLAINED = 0.25  # share of the changes (r squared) that the peaks must explain
 _CHANCE = 10.0  # the same for few steps, divided by their number: chance explains some of few changes
+_EXACT = 1e-6  # share of the products below which what is left of them is rounding
 _CHANGED = 0.1  # relative change of the relation from which on the new one is used
 
 
@@ -30,7 +31,8 @@ class ControlVariate:
         self._need: float | None = None
         self._level = -1
         self._steps = self._moved = 0.0
-        self._nn = self._nl = self._ll = 0.0
+        self._w = self._n = self._l = self._nn = self._nl = self._ll = 0.0
+        """Weighted sums of the changes and of their products, from which the relation is learned."""
         self._mean = self._last = 0.0
         self._usual_need = self._usual_level = 0.0
         self._due = _ENOUGH
@@ -63,6 +65,9 @@ class ControlVariate:
         weight = self._weight(more_need, more_level)
         if more_level:
             self._moved += abs(more_need) >= _SMALLEST
+            self._w += weight
+            self._n += weight * more_need
+            self._l += weight * more_level
             self._nl += weight * more_need * more_level
             self._ll += weight * more_level * more_level
             self._nn += weight * more_need * more_need
@@ -91,15 +96,18 @@ class ControlVariate:
         """Learn the relation anew; the corrected level must not jump when it changes."""
         self._due *= 2
         if self._steps >= _WINDOW:
-            for name in ("_steps", "_moved", "_nn", "_nl", "_ll"):
+            for name in ("_steps", "_moved", "_w", "_n", "_l", "_nn", "_nl", "_ll"):
                 setattr(self, name, getattr(self, name) / 2)
             self._due = _WINDOW
+        need, level, count = self._n, self._l, max(self._w, 1e-9)
+        # about their means: where both only climb, as with a cache that is copied to grow, neither explains the other
+        nn, nl, ll = self._nn - need * need / count, self._nl - need * level / count, self._ll - level * level / count
         related = (
             self._moved >= _MOVING * self._steps
-            and self._nl > 0
-            and self._nl * self._nl >= (_EXPLAINED + _CHANCE / self._steps) * self._nn * self._ll
+            and nl > _EXACT * self._nl
+            and nl * nl >= (_EXPLAINED + _CHANCE / self._steps) * nn * ll
         )
-        slope = min(self._nl / self._nn, 1.0) if related else 0.0
+        slope = min(nl / nn, 1.0) if related else 0.0
         if abs(slope - self._slope) > _CHANGED * max(slope, self._slope):
             self._offset += (slope - self._slope) * self._mean
             self._slope = slope

@@ -114,7 +114,7 @@ class Detector:
         if feed.judged < ENOUGH_STEPS:
             return finding_text.too_early(sample, feed.judged, ENOUGH_STEPS)
         for channel, trend in growing:
-            if channel.growth.is_material(trend) and not self._is_malloc(channel, trend):
+            if channel.growth.is_material(trend) and not self._is_shown(channel, trend):
                 suspicion = channel.suspicion(trend, sample, channel.rate(trend))
                 return finding_text.growing(sample, suspicion, self._conclusions.get(channel.channel))
         lowest, highest = feed.range or (0, 0)
@@ -150,31 +150,40 @@ class Detector:
         if event.change is Change.SUSPECTED:
             if not self._awaits_evidence:
                 return ()
-            if self._is_malloc(channel, trend):
+            if self._is_shown(channel, trend):
                 channel.growth.leave_open()
                 return ()
             suspicion = self._suspicions[event.channel] = channel.suspicion(trend, sample, event.rate, event.gap)
             return (finding_text.suspect(sample, suspicion),)
         standing = self._suspicions.pop(event.channel, None)
         if event.change is Change.CERTAIN:
-            is_malloc = self._is_malloc(channel, trend)
-            return () if is_malloc else (self._leak(sample, channel, trend, event.rate, event.forecast),)
+            is_shown = self._is_shown(channel, trend)
+            return () if is_shown else (self._leak(sample, channel, trend, event.rate, event.forecast),)
         fell = event.change is Change.FELL
         self._conclusions.pop(event.channel, None)
-        if trend.state is TrendState.LEAK and not self._is_malloc(channel, trend):
+        if trend.state is TrendState.LEAK and not self._is_shown(channel, trend):
             return (finding_text.retracted(sample, channel.suspicion(trend, sample, event.rate), fell=fell),)
         if standing is not None:
             reason = "it fell back" if fell else "it ended"
             return (finding_text.dismissed(sample, standing, reason, {}),)
         return ()
 
-    def _is_malloc(self, channel: GrowthChannel, trend: Trend) -> bool:
-        """Whether the resident memory grows only because malloc hands out more, which another channel shows."""
-        allocated = self._feed.channels[Channel.ALLOCATED]
-        if channel.channel is not Channel.HOST or self._sample is None or self._sample.device != CPU:
+    def _is_shown(self, channel: GrowthChannel, trend: Trend) -> bool:
+        """Whether another channel shows the same growth.
+
+        Resident memory grows with what malloc hands out; malloc hands out the Python objects of tensors whose memory
+        on an accelerator grows more.
+        """
+        if self._sample is None or channel.channel not in (Channel.HOST, Channel.HEAP):
             return False
-        before, after = allocated.level_at(trend.first.step), allocated.level_at(trend.last.step)
-        return before is not None and after is not None and after - before >= _SHARE_EXPLAINED * trend.growth
+        is_heap, on_cpu = channel.channel is Channel.HEAP, self._sample.device == CPU
+        other = self._feed.channels[Channel.ALLOCATED if is_heap or on_cpu else Channel.HEAP]
+        standing = other.growth.trend
+        if is_heap and (standing is None or standing.state not in (TrendState.SUSPECTED, TrendState.LEAK)):
+            return False
+        before, after = other.level_at(trend.first.step), other.level_at(trend.last.step)
+        share = 1.0 if is_heap else _SHARE_EXPLAINED
+        return before is not None and after is not None and after - before >= share * trend.growth
 
     def _current_leak(self, sample: MemorySample, channel: GrowthChannel, trend: Trend) -> Finding:
         return self._leak(sample, channel, trend, channel.rate(trend), channel.forecast(trend, sample.step))

@@ -76,7 +76,7 @@ class SampleFeed:
         self._interrupted = False
         self._free_heap: int | None = None
         self._resident_peaks = ResidentPeaks()
-        self._has_private = False
+        self._has_private = self._has_heap = self._heap_interrupted = False
         self._workers = (-1, 0.0)
         self._updated: deque[tuple[int, bool | None]] = deque(maxlen=_REMEMBERED)
 
@@ -106,6 +106,7 @@ class SampleFeed:
             for test in self._patterns:
                 events += test.take(columns)
             self._judge_host(columns, events)
+            self._judge_heap(columns, events)
             self._judge_workers(columns, events)
             self.judged += len(columns.step)
         self._free_heap = _free_heap(columns, -1)
@@ -187,6 +188,17 @@ class SampleFeed:
             values = columns.host_private
         events += self.channels[Channel.HOST].extend(*_known(columns.step, values))
 
+    def _judge_heap(self, columns: Any, events: list[Event]) -> None:
+        """Judge malloc's figures beside an accelerator, without steps in which tbmem's own records lie in the heap."""
+        heap = self.channels[Channel.HEAP]
+        if columns.profiled[0]:
+            if not self._heap_interrupted:
+                self._heap_interrupted = True
+                heap.interrupt()
+        elif columns.host_heap.count(None) < len(columns.step) or self._has_heap:
+            self._has_heap, self._heap_interrupted = True, False
+            events += heap.extend_updated(columns.updated, columns.step, columns.host_heap, None, None)
+
     def _judge_workers(self, columns: Any, events: list[Event]) -> None:
         last, read_at = self._workers
         workers = columns.workers_private if columns.workers_private[-1] is not None else columns.workers_rss
@@ -224,7 +236,11 @@ def _free_heap(columns: Any, at: int) -> int | None:
 def _channels(patterns: PatternsConfig) -> dict[Channel, GrowthChannel]:
     patience, percent = patterns.patience, patterns.min_growth_percent
     allocated = GrowthTest(patience=patience, min_growth=parse_bytes(patterns.min_growth), min_growth_percent=percent)
-    channels = {Channel.ALLOCATED: GrowthChannel(Channel.ALLOCATED, allocated)}
+    heap = GrowthTest(patience=patience, min_growth=parse_bytes(patterns.min_growth), min_growth_percent=percent)
+    channels = {
+        Channel.ALLOCATED: GrowthChannel(Channel.ALLOCATED, allocated),
+        Channel.HEAP: GrowthChannel(Channel.HEAP, heap),
+    }
     for channel, readings in ((Channel.HOST, patience), (Channel.WORKERS, min(patience, _WORKERS_PATIENCE))):
         resident = GrowthTest(
             patience=readings,

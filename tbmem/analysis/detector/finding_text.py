@@ -18,6 +18,7 @@ _SUBJECTS = {
     Channel.PEAK: "the peak",
     Channel.RESERVED: "reserved memory",
     Channel.HOST: "the resident memory of the process",
+    Channel.HEAP: "the process's memory on the host",
     Channel.WORKERS: "the private memory of the child processes",
 }
 _PHASES = {

@@ -210,7 +210,7 @@ class GrowthTest:
             part = known[-count:]
             if len(part) < count or self._is_cycle(part) or not climbs(levels(part), self.suspicious, sigmas):
                 continue
-            if (count > _LINE or is_line(levels(part))) and not is_explained(part, known):
+            if count > _LINE or is_line(levels(part)):
                 return part
         part = since_last_fall(known)
         return part if len(part) >= _LINE and self._is_regular(part, known, self.suspicious, self._rises) else None

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tbmem.analysis.diagnosis import leak_text
-from tbmem.model.evidence import Conclusion, Contents, Evidence, Holder, HolderKind, Outcome, Site, Suspicion
+from tbmem.model.evidence import Channel, Conclusion, Contents, Evidence, Holder, HolderKind, Outcome, Site, Suspicion
 
 _EXPLAINED = 0.25
 """Share of the growth that a holder must keep for it to be the cause: malloc's figure also holds what Python and
@@ -81,7 +81,9 @@ class _Case:
 
     def is_enough(self, rate: float) -> bool:
         """Whether bytes per step are a good part of the growth, and enough to matter."""
-        return rate >= _EXPLAINED * self.rate and max(rate, self.rate) >= self.min_rate
+        # beside an accelerator the growth is the host's, while a holder counts its tensors on the device
+        grows = self.rate if self.suspicion.channel is Channel.HEAP else max(rate, self.rate)
+        return rate >= _EXPLAINED * self.rate and grows >= self.min_rate
 
     def conclude(
         self,

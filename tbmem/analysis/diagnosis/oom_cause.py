@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tbmem.analysis.diagnosis.advice import ADVICE
+from tbmem.model.evidence import Channel
 from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.oom import CGROUP, MACHINE, AllocatorUsage, Cause, OomEvent, Reason
 from tbmem.units import GIB, format_bytes
@@ -12,6 +13,8 @@ from tbmem.units import GIB, format_bytes
 _CONTEXT = 3 * GIB // 2
 """Bytes that CUDA's context and its kernels take of a device at most: less is not attributed to other processes."""
 _SMALL = 0.05  # share of the capacity below which a cause that is not enough by itself is not reported
+_ON_THE_HOST = {channel.value for channel in (Channel.HOST, Channel.HEAP, Channel.WORKERS)}
+"""Channels whose growth takes the host's memory, whatever the device."""
 _OTHERS_ADVICE = (
     "list the processes with nvidia-smi (or ps): a forgotten process, another rank on the same device; give each"
     " rank its own device"
@@ -43,9 +46,11 @@ def _leaks(shortage: OomEvent, findings: Sequence[Finding]) -> list[Reason]:
     standing: dict[str, Finding] = {}
     for finding in findings:
         channel = str(finding.evidence.get("channel", ""))
-        if finding.device == shortage.device and finding.kind is FindingKind.LEAK:
+        if ("cpu" if channel in _ON_THE_HOST else finding.device) != shortage.device:
+            continue
+        if finding.kind is FindingKind.LEAK:
             standing[channel] = finding
-        elif finding.device == shortage.device and finding.kind is FindingKind.GROWING:
+        elif finding.kind is FindingKind.GROWING:
             standing.pop(channel, None)
     if not standing:
         return []

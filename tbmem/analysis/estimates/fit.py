@@ -108,7 +108,6 @@ class Estimate:
     """Of most of their bytes."""
     architecture: str = ""
     """Of a config file: ``'LlamaForCausalLM of transformers 5.23.0'``."""
-    seconds: float = 0.0
     executed: str = ""
     """Kind of fake tensors, and torch's version."""
     alternatives: tuple[Alternative, ...] = ()
@@ -207,7 +206,6 @@ def estimate_from_run(
         parameters=int(run.about.get("parameters", 0)),
         dtype=str(run.about.get("dtype", "")),
         architecture=str(run.about.get("architecture", "")),
-        seconds=float(run.about.get("seconds", 0.0)),
         executed=_executed(run.about),
     )
 

@@ -90,8 +90,12 @@ class Training:
 
     def _infer(self) -> None:
         self.observer.begin_phase(Phase.FORWARD)
-        with torch.no_grad(), self._autocast():
-            self.workload.forward(self.model, self._batch())
+        batch = self._batch()
+        with self._without_gradients(), self._autocast():
+            if self.workload.step is not None:
+                self.workload.step(self.model, batch, None)
+            else:
+                self.workload.forward(self.model, batch)
 
     def _users_step(self, step: Callable[[nn.Module, Any, Any], Any]) -> None:
         """Run the user's own step; hooks of the optimizer report its phase."""
@@ -167,6 +171,9 @@ class Training:
     def _placed(self, model: nn.Module) -> nn.Module:
         """The model on the job's device."""
         return model.to(device=self.job.device, dtype=self._dtype)
+
+    def _without_gradients(self) -> AbstractContextManager[Any]:
+        return torch.inference_mode() if self.job.inference_mode else torch.no_grad()
 
     def _autocast(self) -> AbstractContextManager[Any]:
         if self.job.amp is None or self.job.fsdp > 1:

@@ -36,6 +36,8 @@ def estimate_lines(estimate: Estimate) -> Iterator[str]:
         yield f"  outside         {format_bytes(size):>12}   {name}, not the allocator's"
     yield ""
     phase = f"in the {word_of(estimate.peak_phase)} of step {estimate.peak_step}"
+    if estimate.peak_step < 0:
+        phase = "before the first step, where the model is made"
     yield f"The peak is {phase}. {estimate.sentence}"
     rounding = estimate.peak_allocated - sum(estimate.by_category.values())
     yield from _table("Peak by category", estimate.by_category)
@@ -52,7 +54,7 @@ def estimate_lines(estimate: Estimate) -> Iterator[str]:
     for note in estimate.notes:
         yield f"Note: {note}."
     if estimate.executed:
-        yield f"Executed on {estimate.executed}, in {estimate.seconds:.1f} s."
+        yield f"Executed on {estimate.executed}."
 
 
 def _headline(estimate: Estimate) -> str:

@@ -17,19 +17,6 @@ thread_local int chosen = 0;
 thread_local cudaError_t last = cudaSuccess;
 std::atomic<bool> is_used{false}, is_forked{false};
 
-typedef int (*FirstUse)();
-std::atomic<FirstUse> on_first_use{nullptr};
-thread_local bool is_telling = false;
-
-// Until the Python side is ready. Only where torch asks what there is: it holds no lock of its allocator then.
-void tell_first_use() {
-  FirstUse observer = on_first_use;
-  if (!observer || is_telling) return;
-  is_telling = true;
-  if (observer()) on_first_use = nullptr;
-  is_telling = false;
-}
-
 const char* text_of(const char* name, const char* otherwise) {
   const char* value = getenv(name);
   return value && *value ? value : otherwise;
@@ -156,11 +143,7 @@ void* new_handle() { return calloc(1, 64); }
 
 using namespace device;
 
-// Called until it answers 1 (startup/sitecustomize.py).
-API void tbmem_device_on_first_use(FirstUse observer) { on_first_use = observer; }
-
 API cudaError_t cudaGetDeviceCount(int* count) {
-  tell_first_use();
   if (is_forked_after_use()) return fail(cudaErrorInitializationError);
   *count = description().count;
   return *count ? cudaSuccess : fail(cudaErrorNoDevice);
@@ -221,13 +204,8 @@ static cudaError_t properties(cudaDeviceProp* result, int number) {
   return cudaSuccess;
 }
 
-API cudaError_t cudaGetDeviceProperties(cudaDeviceProp* result, int number) {
-  tell_first_use();
-  return properties(result, number);
-}
-API cudaError_t cudaGetDeviceProperties_v2(cudaDeviceProp* result, int number) {
-  return cudaGetDeviceProperties(result, number);
-}
+API cudaError_t cudaGetDeviceProperties(cudaDeviceProp* result, int number) { return properties(result, number); }
+API cudaError_t cudaGetDeviceProperties_v2(cudaDeviceProp* result, int number) { return properties(result, number); }
 
 // Attributes have the same numbers in the runtime and the driver; what is not listed is not supported: 0.
 API cudaError_t cudaDeviceGetAttribute(int* value, int attribute, int number) {

@@ -27,6 +27,7 @@ struct Pool {  // of cudaMallocAsync, one for each device
   size_t used = 0, used_high = 0, reserved = 0, reserved_high = 0;
 };
 
+constexpr size_t SMALL_PAGE = 4096;
 std::recursive_mutex lock;
 std::map<char*, Reservation> reservations;
 std::map<char*, size_t> written;  // begin and bytes; they neither overlap nor touch
@@ -49,6 +50,18 @@ std::map<char*, Reservation>::iterator reservation_of(const void* address) {
   return (char*)address < found->first + found->second.bytes ? found : reservations.end();
 }
 
+// Whole pages are given back: a large range that was filled with zero has none.
+void clear_bytes(char* begin, char* end) {
+  char *first = (char*)round_up((size_t)begin, SMALL_PAGE), *last = (char*)((size_t)end / SMALL_PAGE * SMALL_PAGE);
+  if (first >= last) {
+    memset(begin, 0, size_t(end - begin));
+    return;
+  }
+  memset(begin, 0, size_t(first - begin));
+  madvise(first, size_t(last - first), MADV_DONTNEED);
+  memset(last, 0, size_t(end - last));
+}
+
 void forget_written(char* begin, char* end, bool clear) {
   auto it = written.upper_bound(begin);
   if (it != written.begin()) --it;
@@ -62,7 +75,7 @@ void forget_written(char* begin, char* end, bool clear) {
     if (first < begin) written[first] = size_t(begin - first);
     if (last > end) written[end] = size_t(last - end);
     char *from = first > begin ? first : begin, *to = last < end ? last : end;
-    if (clear) memset(from, 0, size_t(to - from));
+    if (clear) clear_bytes(from, to);
   }
 }
 

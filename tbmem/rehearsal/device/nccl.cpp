@@ -242,8 +242,9 @@ API int ncclAllReduce(const void* own, void* result, size_t count, int type, int
 }
 API int ncclReduce(const void* own, void* result, size_t count, int type, int operation, int root, Communicator* group,
                    void* stream) {
-  std::vector<char> unused(count * element_bytes(type));
-  return ncclAllReduce(own, group->rank == root ? result : unused.data(), count, type, operation, group, stream);
+  if (group->rank == root) return ncclAllReduce(own, result, count, type, operation, group, stream);
+  std::vector<Message> all;
+  return exchange(group, own, count * element_bytes(type), &all) ? 0 : SYSTEM_ERROR;
 }
 API int ncclBroadcast(const void* own, void* result, size_t count, int type, int root, Communicator* group, void*) {
   std::vector<Message> all;

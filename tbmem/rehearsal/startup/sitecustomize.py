@@ -1,53 +1,62 @@
 """Loads the simulated device into each Python process of a rehearsal, before torch looks for a GPU.
 
 Python imports this module at its start because the folder stands in PYTHONPATH; a module of the same name that it
-hides is run as well.
+hides is run as well. When torch has been imported, tbmem.rehearsal.process does the rest.
 """
 
 import ctypes
 import os
 import sys
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec, module_from_spec
+from types import ModuleType
+from typing import Any
+
+
+class _AfterTorch:
+    """A finder that calls a function when the module torch has been executed."""
+
+    def find_spec(self, name: str, *_: Any) -> "ModuleSpec | None":
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec("torch")
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                _torch_is_there()
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
 
 
 def _load_device() -> None:
     path = os.environ.get("TBMEM_GPU_LIBRARY")
     if not path or not os.path.exists(path):
         return
-    library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)  # its functions come before those of CUDA's own libraries
+    ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)  # its functions come before those of CUDA's own libraries
     for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
         ctypes.CDLL(os.path.join(os.path.dirname(path), name))
-    ready = ctypes.CFUNCTYPE(ctypes.c_int)(_watch_reads)
-    library.tbmem_device_on_first_use(ready)
-    _kept.append(ready)
+    sys.meta_path.insert(0, _AfterTorch())
 
 
-def _watch_reads() -> int:
-    """Called when the device is used; 1 when there is nothing more to do."""
-    torch = sys.modules.get("torch")
-    if torch is None or getattr(torch.__spec__, "_initializing", False):
-        return 0
+def _torch_is_there() -> None:
     try:
-        from tbmem.rehearsal.device_reads import watch
-        from tbmem.rehearsal.object_collectives import keep_object_sizes
+        from tbmem.rehearsal.process import prepare
 
-        keep_object_sizes()
-        watch(os.environ["TBMEM_GPU_LIBRARY"])
+        prepare()
     except Exception as error:  # a program without tbmem's packages still has its GPU
-        sys.stderr.write(f"tbmem: values read from the simulated GPU are not watched: {error}\n")
-    return 1
+        sys.stderr.write(f"tbmem: this process of the rehearsal is not watched: {error}\n")
 
 
 def _run_hidden_module() -> None:
-    from importlib.machinery import PathFinder
-
     own = os.path.dirname(os.path.abspath(__file__))
     hidden = PathFinder.find_spec("sitecustomize", [path for path in sys.path if os.path.abspath(path) != own])
-    if hidden is not None and hidden.loader is not None and hidden.origin != __file__:
-        from importlib.util import module_from_spec
-
+    if hidden is not None and hidden.loader is not None:
         hidden.loader.exec_module(module_from_spec(hidden))
 
 
-_kept: list[object] = []
 _load_device()
 _run_hidden_module()

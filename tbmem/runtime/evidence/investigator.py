@@ -30,7 +30,7 @@ PART = "evidence"
 _WORTH_A_LOOK = 0.5
 """Share of ``evidence.min_leak`` from which growth is investigated: the rate is an estimate, and growth far below the
 smallest leak (Python's caches, a logger's) is not worth the cost."""
-_IN_PROCESS = (Channel.ALLOCATED, Channel.PEAK, Channel.RESERVED, Channel.HOST)
+_IN_PROCESS = (Channel.ALLOCATED, Channel.PEAK, Channel.RESERVED, Channel.HOST, Channel.HEAP)
 """Channels whose growth this process can explain; child processes are not examined."""
 Suspect = tuple[str, Channel]
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from tbmem.config.schema import EvidenceConfig
-from tbmem.model.evidence import Evidence, Site, Suspicion
+from tbmem.model.evidence import Channel, Evidence, Site, Suspicion
 from tbmem.sources.retainers.search import RetainerSearch
 from tbmem.sources.survivors.history_backend import HistorySurvivors
 from tbmem.sources.survivors.profiler_backend import ProfilerSurvivors
@@ -160,5 +160,6 @@ def open_session(
     suspicion: Suspicion, config: EvidenceConfig, capture: Callable[[SurvivorTracker], object], *, births: bool
 ) -> EvidenceSession:
     """A session for one suspicion; ``births``: whether allocations may be followed."""
-    following = births_of(suspicion.device) if births else None
+    is_host = suspicion.channel in (Channel.HOST, Channel.HEAP)
+    following = births_of("cpu" if is_host else suspicion.device) if births else None
     return EvidenceSession(suspicion, config, RetainerSearch(), following, capture)

@@ -74,6 +74,7 @@ class HostMemory:
     ``resident`` and ``private`` (without file and shared pages, though a child may still have the same ones) are those
     of the last ``read``; ``limit`` (the nearest of the machine's end, the control group's and the process's own),
     ``total`` and ``available`` (up to there) of the last ``refresh``; ``workers_*`` of the last ``refresh_workers``.
+    ``heap`` is what malloc has handed out, where a caller has read it.
     """
 
     def __init__(self, *, reset_peaks: bool = True, workers: bool = True) -> None:
@@ -90,6 +91,7 @@ class HostMemory:
         self.peak_rss()  # discards the peak before
         self.workers_rss: int | None = None
         self.workers_private: int | None = None
+        self.heap: int | None = None
         self.refresh()
         self.refresh_workers()
 
@@ -130,7 +132,7 @@ class HostMemory:
 
     def counters(self, peak: int | None) -> tuple[int | None, ...]:
         """The last fields of ``MemorySample``, from ``host_rss`` on, with the ``peak`` that ``read`` returned."""
-        return self.resident, peak, self.available, self.workers_rss, self.private, self.workers_private
+        return self.resident, peak, self.available, self.workers_rss, self.private, self.workers_private, self.heap
 
     def peak_rss(self) -> int | None:
         """Largest resident memory since the last reading in bytes; ``None`` where it is unknown."""

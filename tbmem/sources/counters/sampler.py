@@ -11,6 +11,7 @@ from tbmem.model.oom import CGROUP, MACHINE
 from tbmem.model.sample import NOTHING, DeviceReading, MemorySample
 from tbmem.sources.counters.devices import AUTO, CPU, Device, devices_in_use, open_device
 from tbmem.sources.counters.host import HostMemory
+from tbmem.sources.counters.malloc import MallocHeap
 from tbmem.units import format_bytes
 
 _new_sample = tuple.__new__
@@ -56,6 +57,7 @@ class Counters:
         self._look_at = 0
         self._device_due = -math.inf
         self._devices: dict[str, Device] = {}
+        self._heap: MallocHeap | None = None  # beside accelerators; the CPU's own figures are malloc's anyway
         self._usage: dict[str, tuple[int, int]] = {}
         self._plan: list[tuple[str, Callable[[], DeviceReading], tuple[int, int] | tuple[None, None]]] = []
         self._rests: Device | None = None
@@ -77,12 +79,16 @@ class Counters:
             self._read_usage(self._devices)
         now = time.time()
         host = self._host
+        if self._heap is not None:
+            host.heap = self._heap.read().allocated
         # the next lines run at every step: few calls, and two dozen values by position past the constructor
         figures = host.counters(None if host.read_at <= now < host.read_again_at else host.read(now))
         updated = self._updated()
         for name, read, usage in self._plan:
             values = (step, now, name, self._rank, *read(), *usage, profiled, updated, *figures)
             samples.append(_new_sample(MemorySample, values))
+            if host.heap is not None and len(self._plan) > 1:
+                host.heap, figures = None, (*figures[:-1], None)
         if self._rests is not None and (rest := self._rests.rest):
             if samples[-1].allocated is not None:
                 self._device_due = now + rest
@@ -155,4 +161,8 @@ class Counters:
         new = [name for name in dict.fromkeys(names) if name not in self._devices]
         for name in new:
             self._devices[name] = self._open(name)
+        if CPU in self._devices:
+            self._heap = self._host.heap = None
+        elif self._heap is None:
+            self._heap = MallocHeap.of_this_process()
         self._read_usage(new)

@@ -50,7 +50,8 @@ def grown_containers(counts: ObjectCounts, objects: ObjectTable, traversal: Trav
         references.update(_paths_to(nameless, traversal, [containers, *objects.by_kind.values()]))
     # the dict inside an lru_cache is counted with the cache
     own = [each for each in references.values() if type(each.holder) is not plain.LruCache and not _is_ours(each)]
-    return [(each, growing[id(each.value)]) for each in own]
+    # modules that are imported when they are first used come once
+    return [(each, growing[id(each.value)]) for each in own if each.value is not sys.modules]
 
 
 def _is_ours(reference: Reference) -> bool:

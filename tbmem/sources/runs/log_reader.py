@@ -19,7 +19,7 @@ from tbmem.model.monitor_log import ROW_FIELDS, MonitorLog, SampleRow, parse_lin
 
 _LEFT_OUT = {
     *("device", "rank", "active", "inactive_split", "live_blocks", "alloc_retries", "ooms", "updated"),
-    *("host_available", "host_private", "workers_private"),
+    *("host_available", "host_private", "workers_private", "host_heap"),
 }
 """Fields that no chart over a whole log shows."""
 COLUMNS = tuple(name for name in ROW_FIELDS if name not in _LEFT_OUT)

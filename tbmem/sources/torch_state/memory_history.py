@@ -18,11 +18,16 @@ def cuda_history_is_on() -> bool:
 
 
 def history_module(kind: str) -> Any:
-    """``torch.cuda.memory`` or ``torch.xpu.memory``, if such a device is in use and keeps a history, else ``None``."""
+    """``torch.cuda.memory`` or ``torch.xpu.memory``, if such a device is in use and keeps a history, else ``None``.
+
+    Only torch's own allocator does: with ``backend:cudaMallocAsync`` or a pluggable one it cannot be switched on.
+    """
     module = getattr(torch, kind) if kind in ("cuda", "xpu") else None
     if module is None or not module.is_available() or not module.is_initialized():
         return None
-    return module.memory if hasattr(module.memory, "_record_memory_history") else None
+    memory = module.memory
+    is_torchs_own = getattr(memory, "get_allocator_backend", lambda: "native")() == "native"
+    return memory if is_torchs_own and hasattr(memory, "_record_memory_history") else None
 
 
 class MemoryHistory:

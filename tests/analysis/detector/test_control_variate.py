@@ -83,3 +83,11 @@ def test_how_many_steps_are_handed_in_at_once_makes_no_difference(size: int) -> 
     levels[100:150] = [levels[100]] * 50
     peaks = [max(each) for each in zip(levels, peaks, strict=True)]
     assert corrected(levels, peaks, size) == corrected(levels, peaks)
+
+
+def test_a_cache_that_is_copied_to_grow_explains_nothing() -> None:
+    # given: the copy needs more at each step, as the level does
+    levels = [GIB + 12_288 * step for step in range(2_000)]
+    peaks = [level + 7_168 + 2_048 * step for step, level in enumerate(levels)]
+    # when / then
+    assert corrected(levels, peaks) == levels

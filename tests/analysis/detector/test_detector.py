@@ -257,6 +257,42 @@ def test_a_host_leak_beside_a_stable_gpu_is_found() -> None:
     assert judge(samples)[-1].evidence["channel"] == "host"
 
 
+def on_a_gpu(levels: list[int], heaps: Sequence[int | None], **others: Sequence[object]) -> list[MemorySample]:
+    return [
+        each._replace(device="cuda:0", peak_allocated=each.allocated)
+        for each in heap(levels, host_heap=heaps, **others)
+    ]
+
+
+def test_a_leak_of_a_few_kib_on_the_host_beside_a_stable_gpu_is_found() -> None:
+    # given: malloc's figures are rationed, and resident memory grows with them
+    heaps = [None if step % 3 else 200 * MIB + 8 * KIB * step for step in range(400)]
+    resident = [GIB + 8 * KIB * step for step in range(400)]
+    # when
+    findings = judge(on_a_gpu([HEAP] * 400, heaps, host_rss=resident))
+    # then
+    assert findings[-1].kind is FindingKind.LEAK
+    assert findings[-1].message.startswith("the process's memory on the host +8.00 KiB/step")
+    assert {finding.evidence["channel"] for finding in findings} == {"heap"}
+
+
+def test_what_tbmem_itself_records_on_the_host_is_not_judged() -> None:
+    # given
+    profiled = [100 <= step < 300 for step in range(400)]
+    heaps = [200 * MIB + 40 * KIB * min(max(step - 100, 0), 200) for step in range(400)]
+    # when / then
+    assert judge(on_a_gpu([HEAP] * 400, heaps, profiled=profiled))[-1].kind is FindingKind.STABLE
+
+
+def test_the_objects_of_tensors_that_a_gpu_keeps_are_told_once() -> None:
+    # given
+    detector = Detector(awaits_evidence=True)
+    # when
+    found = feed(detector, on_a_gpu(leaking(400), [200 * MIB + 4 * KIB * step for step in range(400)]))
+    # then
+    assert {finding.evidence["channel"] for finding in found} == {"allocated"}
+
+
 def test_the_private_memory_goes_before_the_resident() -> None:
     # given: the resident memory grows by shared pages
     samples = heap([HEAP] * 400, host_rss=[GIB + MIB * step for step in range(400)], host_private=[200 * MIB] * 400)

@@ -1,10 +1,12 @@
-"""Rises that fall back."""
+"""Growth that is suspected, and rises that fall back."""
 
 from __future__ import annotations
 
 import pytest
 
-from tbmem.analysis.detector.growth_test import Sawtooth
+from tbmem.analysis.detector.growth_test import Change, GrowthTest, Sawtooth
+from tbmem.analysis.detector.low_water_marks import LowWaterMark
+from tbmem.units import MIB
 
 
 def fed(levels: list[float], least: float = 10) -> tuple[Sawtooth, list[int]]:
@@ -44,3 +46,13 @@ def test_of_cycles_of_different_lengths_the_longest_counts() -> None:
 
 def test_nothing_seen_is_no_cycle() -> None:
     assert (Sawtooth(1).length, Sawtooth(1).ceiling) == (0, float("-inf"))
+
+
+def test_growth_without_new_allocations_is_looked_into_and_never_certain_by_itself() -> None:
+    # given a cache that is copied to grow, or longer sequences: as many allocations, and steps that need more
+    growth = GrowthTest(patience=300, min_growth=MIB, min_growth_percent=0)
+    marks = [LowWaterMark(64_000 * at, 4 * at, 4 * at + 4, blocks=7, work=8_000 * at) for at in range(200)]
+    # when
+    changes = [change for mark in marks if (change := growth.add(mark)) is not None]
+    # then
+    assert changes == [Change.SUSPECTED]

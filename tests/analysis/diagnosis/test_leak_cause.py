@@ -208,3 +208,11 @@ def test_plain_objects_that_grow_along_are_not_the_holder() -> None:
     assert conclusion.evidence["holder"] is None
     assert "grows along with it: deque done._cond._waiters in make() at train.py:57" in conclusion.reason
     assert [line["text"] for line in conclusion.evidence["lines"]] == ["y = x.tanh()", "history.append(loss)"]
+
+
+def test_what_python_adds_to_tensors_on_a_device_is_no_leak_of_the_host_by_itself() -> None:
+    # given: the holder counts the tensors' bytes on the device, the host grows by less than a leak
+    on_the_host = replace(GROWTH, device="cuda:0", channel=Channel.HEAP, bytes_per_step=KIB - 1)
+    # when / then
+    assert concluded(LIST, suspicion=on_the_host).outcome is Outcome.OPEN
+    assert concluded(LIST, suspicion=replace(on_the_host, bytes_per_step=KIB)).outcome is Outcome.CONFIRMED

@@ -131,6 +131,16 @@ def test_a_leak_of_another_device_or_one_that_was_taken_back_is_no_reason() -> N
     assert _causes(reasons_of(FULL, [elsewhere, _leak(27 * GIB), taken_back])) == [(Cause.CAPACITY, False)]
 
 
+def test_a_leak_on_the_host_is_a_reason_there_and_none_on_the_device() -> None:
+    leak = _leak(27 * GIB)
+    on_the_host = replace(leak, evidence={**leak.evidence, "channel": "heap"})
+    host = replace(FULL, device="cpu", pieces=None)
+
+    assert _causes(reasons_of(FULL, [on_the_host])) == [(Cause.CAPACITY, False)]
+    assert _causes(reasons_of(host, [on_the_host]))[0][0] is Cause.LEAK
+    assert Cause.LEAK not in [cause for cause, _ in _causes(reasons_of(host, [leak]))]
+
+
 def test_on_the_host_the_tightest_limit_is_named_with_what_to_change() -> None:
     # given a container of 8 GiB on a machine with plenty
     limits = (Limit(name="cgroup", total=8 * GIB, free=GIB), Limit(name="the machine", total=64 * GIB, free=40 * GIB))

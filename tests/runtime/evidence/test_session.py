@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from tbmem.config import EvidenceConfig
-from tbmem.model.evidence import Evidence, Site, Suspicion
+from tbmem.model.evidence import Channel, Evidence, Site, Suspicion
 from tbmem.runtime.evidence import session as module
 from tbmem.runtime.evidence.session import EvidenceSession, births_of, open_session
 from tbmem.sources.survivors.profiler_backend import ProfilerSurvivors
@@ -184,3 +185,12 @@ def test_births_are_followed_where_they_may_be(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(module, "births_of", asked.append)
     open_session(suspicion(), EvidenceConfig(), lambda _: None, births=births).abandon()
     assert asked == (["cpu"] if births else [])
+
+
+def test_what_the_host_keeps_beside_a_gpu_is_followed_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(module, "births_of", asked.append)
+    for channel in (Channel.ALLOCATED, Channel.HEAP, Channel.HOST):
+        seen = replace(suspicion(), device="cuda:0", channel=channel)
+        open_session(seen, EvidenceConfig(), lambda _: None, births=True).abandon()
+    assert asked == ["cuda:0", "cpu", "cpu"]

@@ -77,6 +77,20 @@ def test_the_hosts_counters_are_in_the_order_of_the_samples_last_fields(make_cou
     assert host.counters(4)[1] == 4
 
 
+def test_mallocs_figures_are_read_beside_accelerators_once_a_step(cuda: FakeCuda, make_counters: MakeCounters) -> None:
+    # given
+    cuda.malloc(MIB)
+    beside, alone = make_counters("cuda:0,cuda:1"), make_counters("cpu")
+    # when
+    first, second = beside.sample(1, thorough=False)
+    # then: of several devices the first has it, and the CPU's own figures are malloc's anyway
+    assert first.host_heap is not None
+    assert first.host_rss is not None
+    assert 0 < first.host_heap < 4 * first.host_rss
+    assert (second.host_heap, second.host_rss) == (None, first.host_rss)
+    assert _one(alone.sample(1, thorough=False)).host_heap is None
+
+
 def test_a_counter_that_is_not_there_is_none(make_counters: MakeCounters) -> None:
     # given the CPU, and no thread that looks at workers
     counters = make_counters("cpu", reset_peaks=False)

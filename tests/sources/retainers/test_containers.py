@@ -73,6 +73,10 @@ def test_a_container_that_the_traversal_has_missed_is_found_by_its_referrers() -
     assert [each.label for each in reference.path()] == ["KEPT_BY_THE_MODULE", "of", "this"]
 
 
+def test_modules_that_are_imported_late_are_no_leak() -> None:
+    assert _grown(_reach(sys._getframe()), {dict: [sys.modules]}) == []
+
+
 def test_bounds_and_hits_are_those_of_the_container() -> None:
     # given a deque that is not full, and a cache that was hit twice
     window = deque(range(26), maxlen=40)

@@ -212,3 +212,9 @@ def test_a_gpu_that_the_process_does_not_use_is_left_asleep(monkeypatch: pytest.
     monkeypatch.setattr(torch, "cuda", FakeCuda(initialized=False))
     # then
     assert MemoryHistory.of_this_process(77) is None
+
+
+def test_other_allocators_than_torchs_keep_no_history(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MemoryHistory.of_this_process(1000) is not None
+    monkeypatch.setattr(cuda.memory, "get_allocator_backend", lambda: "cudaMallocAsync", raising=False)
+    assert MemoryHistory.of_this_process(1000) is None

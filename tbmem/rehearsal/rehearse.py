@@ -1,0 +1,257 @@
+"""Runs a program on simulated GPUs and tells whether it fits."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tbmem.errors import TbmemError, UsageError
+from tbmem.model.gpus import Gpu, gpu_named
+from tbmem.model.rehearsal import ComputedRead, DevicePeak, ProcessResult, Rehearsal
+from tbmem.offline.analyze import analyze
+from tbmem.rehearsal.environment import Order, rehearsal_environment, world_environment
+
+_KILLED = -9
+_PR_SET_PDEATHSIG = 1
+_PATIENCE = 10
+"""Seconds in which an interrupted program ends by itself."""
+_MORE_MEMORY = 16
+"""Times the GPU's memory on which a program that ran out of it is tried again, to see how much it needs."""
+_NOTES = (
+    "workspaces that cuDNN, cuSOLVER and cuFFT choose by their own heuristics count as 0 bytes: convolutions and"
+    " recurrent networks can need more"
+)
+
+
+class Program(NamedTuple):
+    """A program to rehearse, and on what."""
+
+    words: Sequence[str]
+    """A script with its arguments, ``-m`` and a module, or a launcher such as ``torchrun``."""
+    gpu: Gpu
+    gpus: int = 1
+    steps: int = 3
+    """Optimizer steps after which it is ended; 0: it ends by itself."""
+    logdir: str = "runs"
+    world_size: int = 0
+    """0: the program starts all of its ranks itself."""
+    rank: int = 0
+    is_recorded: bool = True
+    """Whether allocations are recorded, or peaks only."""
+
+    @property
+    def command(self) -> list[str]:
+        """The command line that runs it in a process of its own.
+
+        Raises:
+            UsageError: There is no such script or launcher.
+        """
+        if not self.words:
+            raise UsageError("no script to rehearse: tbmem rehearse [OPTIONS] -- script.py [ARGS]...")
+        first = self.words[0]
+        if first == "-m" or Path(first).is_dir() or (Path(first).is_file() and not os.access(first, os.X_OK)):
+            return [sys.executable, *self.words]
+        if first.endswith(".py"):
+            if not Path(first).is_file():
+                raise UsageError(f"{first}: no such script")
+            return [sys.executable, *self.words]
+        beside = shutil.which(first, path=str(Path(sys.executable).parent))
+        found = beside or shutil.which(first)
+        if found is None:
+            raise UsageError(f"{first}: no such script or launcher")
+        return [found, *self.words[1:]]
+
+
+def rehearse(
+    *words: str,
+    gpu: str = "h100-80gb",
+    gpus: int = 1,
+    steps: int = 3,
+    logdir: str = "runs",
+    world_size: int = 0,
+    rank: int = 0,
+) -> Rehearsal:
+    """Run an unmodified program on simulated GPUs, without a GPU, and measure its memory.
+
+    Args:
+        *words: A script with its arguments, ``'-m'`` and a module, or a launcher: ``'train.py', '--batch-size', '8'``.
+        gpu: Name of the GPU, as ``'h100-80gb'``.
+        gpus: Number of GPUs that each process sees.
+        steps: Optimizer steps after which the program is ended; 0: it ends by itself.
+        logdir: Folder for the run folder with the recording.
+        world_size: Number of ranks of which one process alone is ``rank``; 0: the program starts its ranks itself.
+        rank: Rank of that process.
+
+    Returns:
+        Peaks in bytes of each process and device, and what the highest is made of.
+
+    Raises:
+        UsageError: What is needed is not installed, there is no such program or GPU, or the program failed by itself.
+    """
+    return run(Program(words, gpu_named(gpu), gpus, steps, logdir, world_size, rank))
+
+
+def run(program: Program, *, output: Any = None) -> Rehearsal:
+    """Run a program; its own output goes to ``output``, a file as ``subprocess`` takes it, or the terminal."""
+    if program.world_size and not 0 <= program.rank < program.world_size:
+        raise UsageError(f"--rank {program.rank}: the ranks of {program.world_size} are 0 to {program.world_size - 1}")
+    began = time.perf_counter()
+    processes = _processes(program, output)
+    result = Rehearsal(
+        program=shlex.join(program.words),
+        gpu=program.gpu.name,
+        gpus=program.gpus,
+        processes=processes,
+        seconds=0.0,
+        notes=_notes(program, processes),
+    )
+    result = _explained(result)
+    needed = None if result.fits or not program.is_recorded else _needed(program)
+    return replace(result, needed=needed, seconds=time.perf_counter() - began)
+
+
+def _processes(program: Program, output: Any) -> tuple[ProcessResult, ...]:
+    """Run a program and read what its processes have written, by rank."""
+    command = program.command
+    with tempfile.TemporaryDirectory(prefix="tbmem-rehearsal-") as name:
+        folder = Path(name)
+        environment = _environment(program, folder)
+        # a session of its own: Ctrl-C reaches it once, through this process
+        started = subprocess.Popen(
+            command, env=environment, stdout=output, stderr=output, start_new_session=True, preexec_fn=_end_with_parent
+        )
+        code = _wait(started)
+        processes = tuple(sorted(map(_read_result, folder.glob("results/*.json")), key=lambda each: each.rank))
+    _check_end(program, processes, code)
+    return processes
+
+
+def _needed(program: Program) -> int | None:
+    """Bytes that the fullest device would need; ``None`` if that is more than can be tried."""
+    gpu = replace(program.gpu, total=_MORE_MEMORY * program.gpu.total)
+    with tempfile.TemporaryDirectory(prefix="tbmem-rehearsal-") as logdir:
+        try:
+            processes = _processes(
+                program._replace(gpu=gpu, logdir=logdir, is_recorded=False), output=subprocess.DEVNULL
+            )
+        except UsageError:
+            return None
+    if any(process.out_of_memory for process in processes):
+        return None
+    return max(device.reserved + device.outside for process in processes for device in process.devices)
+
+
+def _environment(program: Program, folder: Path) -> dict[str, str]:
+    alone = program.world_size > 0
+    results, messages = folder / "results", folder / "messages"
+    results.mkdir()
+    messages.mkdir()
+    gpus = max(program.gpus, min(program.world_size, 8))
+    environment = rehearsal_environment(program.gpu, gpus, None if alone else messages)
+    logdir = str(Path(program.logdir).expanduser().absolute())
+    order = Order(program.steps, logdir, str(results), program.world_size, program.rank, program.is_recorded)
+    environment.update(order.variable())
+    if alone:
+        environment.update(world_environment(program.rank, program.world_size))
+    return environment
+
+
+def _end_with_parent() -> None:
+    """Let the kernel send SIGTERM to this process when its parent ends, however that does."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        os.killpg(process.pid, signal.SIGINT)
+        try:
+            process.wait(timeout=_PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        raise
+
+
+def _read_result(path: Path) -> ProcessResult:
+    values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    values["devices"] = tuple(DevicePeak(**device) for device in values["devices"])
+    values["snapshots"] = tuple(values["snapshots"])
+    values["first_read"] = ComputedRead(**values["first_read"]) if values["first_read"] else None
+    return ProcessResult(**values)
+
+
+def _check_end(program: Program, processes: Sequence[ProcessResult], code: int) -> None:
+    """Raise UsageError if the program ended without using a GPU, or by a failure that is not for want of its memory."""
+    name = program.words[0] if program.words[0] != "-m" else " ".join(program.words[:2])
+    if any(process.out_of_memory for process in processes):
+        return
+    if code == _KILLED:
+        raise UsageError(f"{name}: killed, as the kernel does when the host's memory runs out; try a smaller model")
+    if code:
+        raise UsageError(f"{name}: the program failed by itself, with exit code {code}; its own message is above")
+    if not any(process.devices for process in processes):
+        raise UsageError(f"{name}: the program ended without using a GPU, so there is nothing to tell")
+
+
+def _notes(program: Program, processes: Sequence[ProcessResult]) -> tuple[str, ...]:
+    notes = []
+    steps = min((process.steps for process in processes), default=0)
+    if any(process.out_of_memory for process in processes):
+        return (_NOTES,)
+    if not steps:
+        notes.append("no optimizer stepped: these are the peaks of the whole program")
+    elif 0 < steps < program.steps:
+        notes.append(f"the program ended by itself after {steps} optimizer steps")
+    reads = [process.first_read for process in processes if process.first_read is not None]
+    if reads:
+        notes.append(
+            f"nothing is computed on the device: {reads[0].file}:{reads[0].line} was the first line to read such a"
+            f" value, as zero: {reads[0].code}"
+        )
+    if any(device.retries for process in processes for device in process.devices):
+        notes.append("the allocator had to give its cache back to go on, which is slow")
+    return (*notes, _NOTES)
+
+
+def _explained(result: Rehearsal) -> Rehearsal:
+    """With what the highest peak is made of, from the recording of its process."""
+    process, device = result.worst
+    report = _report_of(process) if process.out_of_memory else ""
+    if not process.snapshots:
+        return replace(result, out_of_memory_report=report)
+    if process.out_of_memory and not process.steps:
+        return replace(result, out_of_memory_report=report)  # which tensors are parameters is known after a step
+    try:
+        analysis = analyze(process.snapshots[-1])
+    except (TbmemError, OSError) as error:
+        return replace(
+            result, out_of_memory_report=report, notes=(*result.notes, f"the recording is not read: {error}")
+        )
+    found = next((each for each in analysis.devices if each.name == device.device), analysis.devices[0])
+    return replace(
+        result,
+        phase=found.peak.phase,
+        by_category={share.name: share.bytes for share in found.by_category if share.bytes},
+        by_module={share.name: share.bytes for share in found.by_module if share.bytes},
+        out_of_memory_report=report,
+    )
+
+
+def _report_of(process: ProcessResult) -> str:
+    folder = Path(process.folder) if process.folder else None
+    files = sorted(folder.glob("*.oom.txt")) if folder is not None else []
+    return files[-1].read_text(encoding="utf-8").rstrip() if files else ""

@@ -1,0 +1,171 @@
+"""The part of a rehearsal inside of the program: watches its steps on the simulated GPU, and ends it after enough."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from tbmem.config import load_with_origins
+from tbmem.model.files import atomic_write
+from tbmem.model.rehearsal import DevicePeak, ProcessResult
+from tbmem.present.lines import get_logger
+from tbmem.rehearsal.device_reads import first_read
+from tbmem.rehearsal.environment import Order
+from tbmem.runtime.callback import MemoryCallback
+from tbmem.runtime.launch.program import StepCounter
+from tbmem.runtime.process.lifecycle import find_rank
+from tbmem.sources.torch_state.profiler_state import in_backward
+from tbmem.sources.torch_state.storages import model_of
+
+_EVENTS = 1_000_000
+
+
+def attach(order: Order) -> None:
+    """Start a session as soon as the program initialises CUDA."""
+    cuda: Any = torch.cuda
+    initialise = cuda._lazy_init
+
+    def _lazy_init() -> None:
+        initialise()
+        if cuda.is_initialized() and cuda._lazy_init is _lazy_init:
+            cuda._lazy_init = initialise
+            _start(order)
+
+    cuda._lazy_init = _lazy_init  # functions that torch queues for this moment run while it holds a lock
+
+
+def _start(order: Order) -> None:
+    try:
+        Session(order).start()
+    except Exception as error:  # the program itself goes on
+        get_logger().warning("the rehearsal cannot watch this process: %s", error)
+
+
+class Session:
+    """Watches one process: a callback over all of its steps, one recording, and the counters at the end."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._memory = MemoryCallback(load_with_origins(None, _overrides(order)))
+        self._counter = StepCounter(self._after_step)
+        self._pid = os.getpid()
+        self._steps = 0
+        self._reserved: dict[int, int] = {}
+        self._is_over = False
+
+    def start(self) -> None:
+        """Record from here on."""
+        self._memory.start()
+        self._counter.open()
+        atexit.register(self.finish)
+
+    def finish(self) -> None:
+        """Stop recording and write this process's result; does nothing in a forked child, or the second time."""
+        if self._is_over or os.getpid() != self._pid:
+            return
+        self._is_over = True
+        self._counter.close()
+        self._note_reserved()
+        self._memory.stop()
+        result = self._result()
+        path = Path(self._order.results) / f"{result.rank}-{self._pid}.json"
+        with atomic_write(path) as partial:
+            partial.write_text(json.dumps(asdict(result)), encoding="utf-8")
+
+    def _after_step(self, optimizer: torch.optim.Optimizer) -> None:
+        self._steps += 1
+        self._note_reserved()
+        self._memory.step()
+        if self._steps == 1:
+            model = model_of(optimizer)
+            if model is not None:
+                self._memory.watch(model, optimizer)
+        if 0 < self._order.steps <= self._steps and not in_backward():
+            self.finish()
+            _end_process()
+
+    def _note_reserved(self) -> None:
+        for number in range(torch.cuda.device_count()):  # before the callback resets the counters of the peak
+            stats = torch.cuda.memory_stats(number)
+            peak = stats.get("reserved_bytes.all.peak", 0)
+            self._reserved[number] = max(self._reserved.get(number, 0), peak)
+
+    def _result(self) -> ProcessResult:
+        rank, summary = find_rank(), self._memory.summary
+        peaks = {} if summary is None else {peak.device: peak for peak in summary.peaks}
+        devices = []
+        for number, reserved in self._reserved.items():
+            peak = peaks.get(f"cuda:{number}")
+            stats = torch.cuda.memory_stats(number)
+            allocated = max(peak.bytes if peak is not None else 0, stats.get("allocated_bytes.all.peak", 0))
+            if not allocated:
+                continue
+            free, capacity = torch.cuda.mem_get_info(number)
+            devices.append(
+                DevicePeak(
+                    device=f"cuda:{number}",
+                    allocated=allocated,
+                    step=peak.step if peak is not None and peak.bytes == allocated else self._steps + 1,
+                    reserved=reserved,
+                    outside=capacity - free - torch.cuda.memory_reserved(number),
+                    capacity=capacity,
+                    retries=stats.get("num_alloc_retries", 0),
+                )
+            )
+        return ProcessResult(
+            rank=rank.rank,
+            world_size=rank.world_size,
+            steps=self._steps,
+            devices=tuple(devices),
+            out_of_memory=summary is not None and summary.out_of_memory,
+            exception=summary.exception if summary is not None else None,
+            folder=str(self._memory.folder) if self._memory.folder is not None else None,
+            snapshots=summary.snapshots if summary is not None else (),
+            first_read=first_read(),
+        )
+
+
+def _overrides(order: Order) -> list[str]:
+    """Configuration of the callback: everything is recorded, nothing is judged or shown."""
+    return [
+        f"run.logdir={json.dumps(order.logdir)}",
+        "run.ranks=all",
+        f"profiling.enabled={json.dumps(order.is_recorded)}",
+        f"snapshot.enabled={json.dumps(order.is_recorded)}",
+        f"oom.enabled={json.dumps(order.is_recorded)}",
+        "monitor.log_every_n_steps=1",
+        "patterns.enabled=false",
+        "evidence.enabled=false",
+        "oom.host_percent=100",
+        "oom.sigterm=false",
+        "output.console=false",
+        "profiling.wait=0",
+        "profiling.warmup=0",
+        f"profiling.active={order.steps or 3}",
+        "profiling.repeat=1",
+        "profiling.record_shapes=false",
+        f"snapshot.max_entries={_EVENTS}",
+    ]
+
+
+def _end_process() -> None:
+    """End the process at once, with the processes that it has started: no framework catches this."""
+    for child in psutil.Process().children(recursive=True):
+        try:
+            child.terminate()
+        except psutil.Error:
+            continue
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            continue
+    os._exit(0)
