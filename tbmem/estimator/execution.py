@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from tbmem.errors import UsageError
 from tbmem.estimator.fake_tensors.attention import gpu_attention, plain_linear
 from tbmem.estimator.fake_tensors.device_guard import install_guard
+from tbmem.estimator.fake_tensors.encoder_layer import fused_layers
 from tbmem.estimator.fake_tensors.fake_cuda import (
     FakeMode,
     current_stream,
@@ -98,6 +99,7 @@ def _patch_torch(job: Job, stack: ExitStack, kernels: set[str]) -> None:
         stack.enter_context(fake_cuda_device(job.world_size, job.capability, job.total))
         stack.enter_context(gpu_attention(job.capability, kernels))
         stack.enter_context(plain_linear())
+        stack.enter_context(fused_layers())
     stack.enter_context(patched_module_moves())
     stack.enter_context(recurrent_cells())
     _not_compiled.clear()

@@ -20,9 +20,10 @@ def workspace_bytes(capability: tuple[int, int]) -> int:
     """Bytes of cuBLAS's workspace, per thread that runs a matrix product.
 
     Source: ``aten/src/ATen/cuda/CublasHandlePool.cpp`` (the default of CUBLAS_WORKSPACE_CONFIG: ``:4096:2:16:8``, on
-    Hopper and Blackwell ``:4096:8``); both sizes were observed in snapshots of real GPUs.
+    Hopper and Blackwell ``:4096:8``, since torch 2.14 also with capability 12.0); both sizes were observed in
+    snapshots of real GPUs.
     """
-    return 32 * MIB if capability[0] in (9, 10) else 2 * 4096 * KIB + 8 * 16 * KIB
+    return 32 * MIB if capability[0] in (9, 10, 12) else 2 * 4096 * KIB + 8 * 16 * KIB
 
 
 def scratch_bytes(operator: Any, args: tuple[Any, ...], capability: tuple[int, int]) -> int:
