@@ -134,7 +134,8 @@ def _few(numbers: Sequence[int]) -> str:
 @cache
 def device_environment(python: str, gpu: str) -> dict[str, str]:
     """Variables with which the programs of a Python see a simulated GPU; its device is built if it is not there."""
-    here = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    paths = os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")]))
+    here = {**os.environ, "PYTHONPATH": paths}
     done = subprocess.run([python, "-c", _ENVIRONMENT, gpu], env=here, capture_output=True, text=True, check=False)
     if done.returncode:
         raise NotRunError((done.stderr.strip().splitlines() or ["the device cannot be built"])[-1])

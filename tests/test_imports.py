@@ -44,6 +44,7 @@ ORDER: dict[str, tuple[str, ...]] = {
         "parallel",
         "execution",
         "worker",
+        "advice",
         "estimate",
         "sweep",
     ),

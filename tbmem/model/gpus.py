@@ -51,6 +51,10 @@ GPUS: dict[str, Gpu] = {
 """Typical values; drivers and clouds differ by tens of MiB."""
 
 
+NCCL = 400 * MIB
+"""Typical bytes of NCCL's buffers for a group of ranks in one node."""
+
+
 def gpu_named(name: str) -> Gpu:
     """A GPU by its name, torch's name of it, or an unambiguous part of either; UsageError if there is none or several.
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from tbmem.model.gpus import Gpu
+from tbmem.model.gpus import NCCL, Gpu
 from tbmem.rehearsal.library import MAIN, built_library
 
 LIBRARY = "TBMEM_GPU_LIBRARY"
@@ -83,6 +83,7 @@ def rehearsal_environment(gpu: Gpu, devices: int = 1, folder: Path | None = None
         "TBMEM_GPU_MULTIPROCESSORS": str(gpu.multiprocessors),
         "TBMEM_GPU_BYTES": str(gpu.total),
         "TBMEM_GPU_CONTEXT_BYTES": str(gpu.context),
+        "TBMEM_GPU_NCCL_BYTES": str(NCCL),
         "TBMEM_GPU_COUNT": str(devices),
         "TRITON_LIBCUDA_PATH": str(library),  # Triton links its launchers with the driver's name
     }

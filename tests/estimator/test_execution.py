@@ -59,6 +59,8 @@ JOBS = {
     "lbfgs": job("lbfgs"),
     "calls_compiled": job("calls_compiled"),
     "nothing to checkpoint": job("linear", checkpoint=True),
+    "one unit": job("linear", fsdp=2, world_size=2),
+    "sharded layers": job("layers", fsdp=2, world_size=2),
     **{name: job(name) for name in (*BROKEN, *UNUSUAL)},
     "in halves": job("grouped", dtype="float16"),
     "no file": Job(model="nowhere/config.json"),
@@ -336,3 +338,17 @@ def test_compiled_code_is_named_where_it_runs() -> None:
 def test_a_model_without_layers_is_not_checkpointed_in_silence() -> None:
     assert any("--checkpoint changed nothing" in note for note in executed("nothing to checkpoint").notes)
     assert not executed("checkpointed").notes
+
+
+def test_a_model_without_layers_is_not_sharded_as_one_in_silence() -> None:
+    assert any("--fsdp shards the whole model as one unit" in note for note in executed("one unit").notes)
+    assert not executed("sharded layers").notes
+
+
+def test_blocks_of_a_communication_stream_are_told_apart() -> None:
+    run = executed("sharded layers")
+
+    gathered = run.category == Category.COMMUNICATION
+    assert set(run.stream[gathered]) - {0}
+    assert not run.stream[run.category == Category.ACTIVATION].any()
+    assert not executed("layers").stream.any()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -54,14 +52,3 @@ def test_a_rank_knows_its_place() -> None:
     # given rank 13 of 16, when its variables are made, then it is the fifth GPU of the second node
     found = world_environment(13, 16)
     assert [found[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK")] == ["13", "16", "5", "1"]
-
-
-def test_a_hidden_sitecustomize_still_runs(built: Path, tmp_path: Path) -> None:
-    # given a module of the user's that Python would import at its start, and the device
-    (tmp_path / "sitecustomize.py").write_text("print('hidden one')\n", encoding="utf-8")
-    library = built / environment.MAIN
-    variables = {**os.environ, "PYTHONPATH": f"{STARTUP}{os.pathsep}{tmp_path}", environment.LIBRARY: str(library)}
-    code = "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0), ctypes.CDLL('libnvidia-ml.so.1').nvmlInit_v2())"
-    # when Python starts, then both have been loaded, and the driver is found by its name
-    done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)
-    assert done.stdout.split("\n")[:2] == ["hidden one", "0 0"]

@@ -32,7 +32,7 @@ def test_torch_is_found_without_an_import(monkeypatch: pytest.MonkeyPatch, tmp_p
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("__version__ = '2.13.0+cpu'\ncuda: Optional[str] = None\n", "2.13.0+cpu has none"),
+        ("__version__ = '2.13.0+cpu'\ncuda: Optional[str] = None\n", r"2\.13\.0\+cpu has none"),
         ("__version__ = '2.1.0'\ncuda: Optional[str] = '11.8'\n", "built for CUDA 11.8"),
     ],
 )

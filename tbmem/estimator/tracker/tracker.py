@@ -135,11 +135,11 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._note_forward()
         operator = func.name()
         accumulates = _in_backward() and (func in _SUMS or _adds_gradients(func, args, kwargs))
-        if self._capability is not None:
-            self._log_workspace(func, result, self._capability)
         for tensor in tensors_in(result):
             self._track(tensor, operator, accumulates, func.namespace in _COMMUNICATION)
-        if self._capability is not None and (size := scratch_bytes(func, args)):
+        if self._capability is not None:
+            self._log_workspace(func, result, self._capability)
+        if self._capability is not None and (size := scratch_bytes(func, args, self._capability)):
             # allocated and freed while the operator runs
             row = self.log.alloc(size, f"{operator} (scratch)", *self._where())
             self.log.categories[row] = Category.TEMPORARY

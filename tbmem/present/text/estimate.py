@@ -98,11 +98,13 @@ def _formula(estimate: Estimate) -> Iterator[str]:
 def _alternatives(estimate: Estimate) -> Iterator[str]:
     if estimate.alternatives:
         yield ""
-        yield "With one thing changed:"
-        yield f"  {'':<40} {'allocated':>12} {'reserved':>12}"
+        several = any(" + " in alternative.change for alternative in estimate.alternatives)
+        yield "With one thing changed, or several together:" if several else "With one thing changed:"
+        width = max(40, *(len(alternative.change) for alternative in estimate.alternatives))
+        yield f"  {'':<{width}} {'allocated':>12} {'reserved':>12}"
         for alternative in estimate.alternatives:
             sizes = f"{format_bytes(alternative.allocated):>12} {format_bytes(alternative.reserved):>12}"
-            yield f"  {alternative.change:<40} {sizes}   {_WORDS[alternative.fit]}"
+            yield f"  {alternative.change:<{width}} {sizes}   {_WORDS[alternative.fit]}"
         if not any("the largest that fits" in alternative.change for alternative in estimate.alternatives):
             yield "  no batch fits, however small"
         yield ""

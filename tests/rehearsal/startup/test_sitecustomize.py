@@ -1,4 +1,4 @@
-"""What a Python process of a rehearsal does at its start, here without a device."""
+"""What Python runs first in a process of a rehearsal."""
 
 from __future__ import annotations
 
@@ -7,30 +7,40 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.conftest import PROJECT
+from tbmem.rehearsal import environment
 
-STARTUP = PROJECT / "tbmem" / "rehearsal" / "startup"
+STARTUP = str(Path(environment.__file__).with_name("startup"))
 
 
-def _python(code: str, folders: list[Path], **variables: str) -> str:
-    path = os.pathsep.join(map(str, folders))
-    environment = {**os.environ, "PYTHONPATH": path, **variables}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False, timeout=60
+def first_lines(code: str, path: Path, library: Path) -> list[str]:
+    """What Python prints that starts with the device."""
+    variables = {**os.environ, "PYTHONPATH": f"{STARTUP}{os.pathsep}{path}", environment.LIBRARY: str(library)}
+    done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+def test_a_hidden_sitecustomize_still_runs(built: Path, tmp_path: Path) -> None:
+    # given a module of the user's that Python would import at its start, and the device
+    (tmp_path / "sitecustomize.py").write_text("print('hidden one')\n", encoding="utf-8")
+    code = "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0), ctypes.CDLL('libnvidia-ml.so.1').nvmlInit_v2())"
+    # when Python starts, then both have been loaded, and the driver is found by its name
+    assert first_lines(code, tmp_path, built / environment.MAIN) == ["hidden one", "0 0"]
+
+
+def test_nothing_happens_without_the_device(tmp_path: Path) -> None:
+    # given a library that is not there, when Python starts, then it is as it always is
+    code = "import sys; print([type(each).__name__ for each in sys.meta_path if 'Torch' in type(each).__name__])"
+    assert first_lines(code, tmp_path, tmp_path / "missing.so") == ["[]"]
+
+
+def test_torch_is_followed_once(built: Path, tmp_path: Path) -> None:
+    # given a torch of one line, and tbmem out of reach of what is told
+    (tmp_path / "torch.py").write_text("loaded = True\n", encoding="utf-8")
+    code = (
+        "import sys, types; seen = []; module = types.ModuleType('tbmem.rehearsal.process');"
+        " module.prepare = lambda: seen.append(sys.modules['torch'].loaded);"
+        " sys.modules['tbmem.rehearsal.process'] = module; import torch; import torch; print(seen)"
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
-
-
-def test_the_module_of_this_name_that_it_hides_runs_as_well(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("print('site')")
-
-    assert _python("print('program')", [STARTUP, tmp_path]) == "site\nprogram\n"
-
-
-def test_without_a_library_nothing_happens(tmp_path: Path) -> None:
-    # given a library that is not there, as in a container that does not see the cache
-    shown = _python("import sys; print(sys.meta_path[0])", [STARTUP], TBMEM_GPU_LIBRARY=str(tmp_path / "none.so"))
-
-    # then nothing waits for torch to be imported
-    assert "_AfterTorch" not in shown
+    # when it is imported, then the rehearsal begins when it is whole
+    assert first_lines(code, tmp_path, built / environment.MAIN) == ["[True]"]
