@@ -59,6 +59,7 @@ class Session:
         self._pid = os.getpid()
         self._steps = 0
         self._reserved: dict[int, int] = {}
+        self._allocated: dict[int, tuple[int, int]] = {}  # with the step, negative: the first of equal peaks is the one
         self._is_over = False
 
     def start(self) -> None:
@@ -73,7 +74,7 @@ class Session:
             return
         self._is_over = True
         self._counter.close()
-        self._note_reserved()
+        self._note_peaks(self._steps + 1)
         self._memory.stop()
         result = self._result()
         path = Path(self._order.results) / f"{result.rank}-{self._pid}.json"
@@ -82,7 +83,7 @@ class Session:
 
     def _after_step(self, optimizer: torch.optim.Optimizer) -> None:
         self._steps += 1
-        self._note_reserved()
+        self._note_peaks(self._steps)
         self._memory.step()
         if self._steps == 1:
             model = model_of(optimizer)
@@ -92,20 +93,19 @@ class Session:
             self.finish()
             _end_process()
 
-    def _note_reserved(self) -> None:
+    def _note_peaks(self, step: int) -> None:
         for number in range(torch.cuda.device_count()):  # before the callback resets the counters of the peak
             stats = torch.cuda.memory_stats(number)
             peak = stats.get("reserved_bytes.all.peak", 0)
             self._reserved[number] = max(self._reserved.get(number, 0), peak)
+            allocated = (stats.get("allocated_bytes.all.peak", 0), -step)
+            self._allocated[number] = max(self._allocated.get(number, (0, 0)), allocated)
 
     def _result(self) -> ProcessResult:
         rank, summary = find_rank(), self._memory.summary
-        peaks = {} if summary is None else {peak.device: peak for peak in summary.peaks}
         devices = []
         for number, reserved in self._reserved.items():
-            peak = peaks.get(f"cuda:{number}")
-            stats = torch.cuda.memory_stats(number)
-            allocated = max(peak.bytes if peak is not None else 0, stats.get("allocated_bytes.all.peak", 0))
+            allocated, step = self._allocated[number]
             if not allocated:
                 continue
             free, capacity = torch.cuda.mem_get_info(number)
@@ -113,11 +113,11 @@ class Session:
                 DevicePeak(
                     device=f"cuda:{number}",
                     allocated=allocated,
-                    step=peak.step if peak is not None and peak.bytes == allocated else self._steps + 1,
+                    step=-step,
                     reserved=reserved,
                     outside=capacity - free - torch.cuda.memory_reserved(number),
                     capacity=capacity,
-                    retries=stats.get("num_alloc_retries", 0),
+                    retries=torch.cuda.memory_stats(number).get("num_alloc_retries", 0),
                 )
             )
         return ProcessResult(

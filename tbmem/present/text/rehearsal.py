@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from tbmem.model.category import word_of
+from tbmem.model.category import Phase, word_of
 from tbmem.model.rehearsal import DevicePeak, Largest, ProcessResult, Rehearsal, Trial
 from tbmem.units import format_bytes, format_duration
 
@@ -62,7 +62,7 @@ def _verdict(result: Rehearsal, process: ProcessResult, device: DevicePeak) -> s
 def _when(result: Rehearsal, process: ProcessResult, device: DevicePeak) -> str:
     if not process.steps:
         return ""
-    phase = f", in the {word_of(result.phase)}" if result.phase else ""
+    phase = f", in the {word_of(result.phase)}" if result.phase not in ("", Phase.OTHER.name) else ""
     return f"in step {device.step}{phase}"
 
 
