@@ -152,6 +152,7 @@ def _overrides(order: Order) -> list[str]:
         f"profiling.active={order.steps or 3}",
         "profiling.repeat=1",
         "profiling.record_shapes=false",
+        "profiling.with_stack=false",  # the history of the allocator has its own; a trace of DTensor would take gigabytes
         f"snapshot.max_entries={_EVENTS}",
     ]
 
