@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import sys
 from typing import Any
 
@@ -14,6 +16,7 @@ from tbmem.model.rehearsal import Rehearsal
 from tbmem.rehearsal import rehearse
 from tbmem.rehearsal.rehearse import Program
 from tests.cli.conftest import Run
+from tests.conftest import PROJECT
 from tests.rehearsal.records import GIB, process, rehearsal
 
 Programs = list[Program]
@@ -26,7 +29,8 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> Programs:
 
     def run(program: Program, *, output: Any = None) -> Rehearsal:
         seen.append(program)
-        batch = int(program.words[-1])
+        last = program.words[-1].rpartition("=")[2]
+        batch = int(last) if last.isdigit() else 1
         if batch == 66:
             if output is not None and output is not sys.stderr:
                 output.write(b"ValueError: 66\n")
@@ -105,6 +109,17 @@ def test_a_program_that_fails_in_a_trial_shows_its_message(run: Run, programs: P
 
     assert done.code == 2
     assert done.err == "ValueError: 66\ntbmem: train.py: the program failed by itself\n"
+
+
+PAGE = re.findall(r"```bash\n(.*?)```", (PROJECT / "docs" / "rehearse.md").read_text(), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("line", [line for block in PAGE for line in block.splitlines()])
+def test_the_lines_of_the_page(line: str, run: Run, programs: Programs) -> None:
+    done = run(*shlex.split(line)[1:])
+
+    assert done.code == 0, done.err
+    assert programs[-1].words[0] in ("train.py", "-m", "torchrun")
 
 
 @pytest.mark.parametrize(

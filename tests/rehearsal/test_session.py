@@ -89,7 +89,7 @@ def test_the_configuration_is_valid(tmp_path: Path, is_recorded: bool) -> None:
 
     config = load_with_origins(None, overrides).config
 
-    assert config.profiling.active == 4
+    assert (config.profiling.active, config.profiling.with_stack) == (4, False)
     assert (config.profiling.enabled, config.snapshot.enabled, config.oom.enabled) == (is_recorded,) * 3
 
 

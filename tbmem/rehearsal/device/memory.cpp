@@ -6,6 +6,7 @@
 // address again, what was written there before is cleared (tbmem_device_allocated).
 #include "memory.h"
 
+#include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -254,6 +255,24 @@ API void tbmem_device_freed(size_t address) {
   Guard guard(lock);
   live.erase((char*)address);
 }
+
+// torch's allocator calls this function of libc10 for each block, on every device; here it is seen first. Torch's own
+// trace of the GPU would tell the same, but runs Python wherever a tensor is freed: an exception that is being raised at
+// that moment, as checkpointing does in each backward pass, would be lost.
+namespace c10 {
+struct Device {
+  int8_t type, index;
+};
+
+__attribute__((visibility("default"))) void reportMemoryUsageToProfiler(
+    void* address, int64_t bytes, size_t allocated, size_t reserved, Device where) {
+  constexpr int8_t CUDA = 1;
+  static auto torchs = (decltype(&reportMemoryUsageToProfiler))dlsym(
+      dlopen("libc10.so", RTLD_NOLOAD | RTLD_LAZY), "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE");
+  if (where.type == CUDA) (bytes > 0 ? tbmem_device_allocated : tbmem_device_freed)((size_t)address);
+  if (torchs != nullptr) torchs(address, bytes, allocated, reserved, where);
+}
+}  // namespace c10
 
 // Called, with a number of bytes, when the host reads what it has not written.
 API void tbmem_device_on_unknown_read(ReadObserver observer) { on_unknown_read = observer; }
