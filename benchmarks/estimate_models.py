@@ -40,6 +40,11 @@ def llama_gqa() -> Any:
     return Decoder(shape), tokens(4, 128, 4000), next_token
 
 
+def wide_llama(batch: int = 8) -> Any:
+    shape = DecoderShape(layers=8, width=256, heads=8, kv_heads=4, inner=688, vocabulary=4000, context=256)
+    return Decoder(shape), tokens(batch, 128, 4000), next_token
+
+
 class Encoder(nn.Module):
     """BERT-like."""
 
@@ -222,3 +227,126 @@ def mlp() -> Any:
         nn.Linear(512, 2048), nn.ReLU(), nn.Dropout(0.2), nn.Linear(2048, 2048), nn.GELU(), nn.Linear(2048, 10)
     )
     return model, (torch.randn(64, 512),), labels
+
+
+class ConvNeXtBlock(nn.Module):
+    """A depthwise convolution, then two linear layers, with channels last."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.depthwise = nn.Conv2d(width, width, 7, padding=3, groups=width)
+        self.norm = nn.LayerNorm(width)
+        self.path = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.scale = nn.Parameter(torch.full((width,), 1e-6))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        inner = self.path(self.norm(self.depthwise(images).permute(0, 2, 3, 1)))
+        result: torch.Tensor = images + (self.scale * inner).permute(0, 3, 1, 2)
+        return result
+
+
+def convnet() -> Any:
+    widths = (64, 128, 256)
+    stages = [nn.Sequential(*[ConvNeXtBlock(width) for _ in range(2)]) for width in widths]
+    between = [nn.Conv2d(inside, out, 2, 2) for inside, out in zip(widths, widths[1:], strict=False)]
+    body = [stages[0], between[0], stages[1], between[1], stages[2]]
+    model = nn.Sequential(nn.Conv2d(3, 64, 4, 4), *body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 100))
+    return model, (torch.randn(16, 3, 128, 128),), labels
+
+
+class DenoisingBlock(nn.Module):
+    """Two convolutions that are told the time, then attention over all places."""
+
+    def __init__(self, inside: int, outside: int) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.GroupNorm(8, inside), nn.SiLU(), nn.Conv2d(inside, outside, 3, padding=1))
+        self.time = nn.Linear(128, outside)
+        self.second = nn.Sequential(nn.GroupNorm(8, outside), nn.SiLU(), nn.Conv2d(outside, outside, 3, padding=1))
+        self.short = nn.Conv2d(inside, outside, 1)
+        self.norm = nn.GroupNorm(8, outside)
+        self.parts = nn.Conv2d(outside, 3 * outside, 1)
+        self.out = nn.Conv2d(outside, outside, 1)
+
+    def forward(self, images: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+        inner = self.second(self.first(images) + self.time(time)[:, :, None, None]) + self.short(images)
+        query, key, value = (
+            part.unflatten(1, (4, -1)).flatten(3).transpose(2, 3) for part in self.parts(self.norm(inner)).chunk(3, 1)
+        )
+        mixed = F.scaled_dot_product_attention(query, key, value).transpose(2, 3).reshape_as(inner)
+        result: torch.Tensor = inner + self.out(mixed)
+        return result
+
+
+class Denoiser(nn.Module):
+    """A U-Net of diffusion models."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Sequential(nn.Linear(128, 128), nn.SiLU(), nn.Linear(128, 128))
+        self.begin = nn.Conv2d(3, 64, 3, padding=1)
+        self.down = nn.ModuleList([DenoisingBlock(64, 64), DenoisingBlock(64, 128)])
+        self.middle = DenoisingBlock(128, 128)
+        self.up = nn.ModuleList([DenoisingBlock(256, 64), DenoisingBlock(128, 64)])
+        self.end = nn.Conv2d(64, 3, 3, padding=1)
+
+    def forward(self, images: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+        steps = torch.exp(torch.arange(64, device=time.device) * (-9.2 / 64))
+        angles = time[:, None].float() * steps
+        told = self.embed(torch.cat((angles.sin(), angles.cos()), dim=1))
+        hidden, kept = self.begin(images), []
+        for part in self.down:
+            hidden = part(hidden, told)
+            kept.append(hidden)
+            hidden = F.avg_pool2d(hidden, 2)
+        hidden = self.middle(hidden, told)
+        for part in self.up:
+            hidden = F.interpolate(hidden, scale_factor=2.0)
+            hidden = part(torch.cat((hidden, kept.pop()), dim=1), told)
+        result: torch.Tensor = self.end(hidden)
+        return result
+
+
+def diffusion() -> Any:
+    batch = (torch.randn(4, 3, 32, 32), torch.randint(0, 1000, (4,)))
+    return Denoiser(), batch, lambda output, batch: F.mse_loss(output, torch.zeros_like(output))
+
+
+def _llama() -> Any:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    heads = {"num_attention_heads": 8, "num_key_value_heads": 4}
+    shape = {"hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 4, "vocab_size": 4000}
+    return LlamaForCausalLM(LlamaConfig(**shape, **heads))
+
+
+def peft_lora() -> Any:
+    from peft import LoraConfig, get_peft_model  # type: ignore[import-not-found]
+
+    model = get_peft_model(_llama(), LoraConfig(r=8, target_modules=["q_proj", "v_proj"]))
+    (numbers,) = tokens(4, 128, 4000)
+    return model, {"input_ids": numbers, "labels": numbers}
+
+
+class Generation(nn.Module):
+    """A prompt, then one token after the other, with the keys and values of those before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = _llama()
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        output = self.model(numbers, use_cache=True)
+        for _ in range(8):
+            newest = output.logits[:, -1:].argmax(-1)
+            output = self.model(newest, past_key_values=output.past_key_values, use_cache=True)
+        logits: torch.Tensor = output.logits
+        return logits
+
+
+def kv_cache() -> Any:
+    return Generation(), tokens(8, 256, 4000)
+
+
+def compiled_mlp() -> Any:
+    model, batch, loss = mlp()
+    return torch.compile(model), batch, loss

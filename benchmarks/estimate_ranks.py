@@ -137,10 +137,13 @@ def step_of(job: Job) -> Any:
     from tbmem.estimator.workload.train_step import _enable_checkpointing
     from tbmem.estimator.workload.workload import make_workload
 
-    workload = make_workload(job)
-    model, (numbers, targets) = workload.model, workload.batch
+    # nothing is allocated on a GPU before the model is divided
+    with torch.device("meta" if job.device == "cuda" else job.device):
+        workload = make_workload(job)
+    model, batch = workload.model, [torch.zeros_like(leaf, device="cpu") for leaf in workload.batch]
+    numbers, targets = batch[0], batch[-1]
     sizes = {name: getattr(job, name) for name in ("pipeline", "replicate", "fsdp", "expert", "tensor")}
-    mesh = init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+    mesh = init_device_mesh(job.device, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
     for layer in model.layers if job.checkpoint else ():
         _enable_checkpointing(layer)
     if job.pipeline > 1:
@@ -152,24 +155,38 @@ def step_of(job: Job) -> Any:
         divide(model, mesh["tensor"])
     if job.fsdp > 1:
         shard(model, mesh["replicate", "fsdp"] if job.replicate > 1 else mesh["fsdp"], job)
-    elif job.replicate > 1:
-        model = nn.parallel.DistributedDataParallel(model)
+    if job.device == "cuda":
+        model.to_empty(device="cuda")
+    if job.fsdp == 1 and job.replicate > 1:
+        alone = job.device == "cuda"
+        model = nn.parallel.DistributedDataParallel(model, init_sync=not alone)
+        if alone:
+            model.register_comm_hook(None, lambda _, bucket: answered(bucket.buffer()))
     if job.pipeline > 1:
         return pipelined(model, job, mesh, numbers, targets)
-    optimizer = torch.optim.AdamW(model.parameters())
+    # foreach takes no mixture of divided and whole parameters
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False if job.tensor > 1 and job.fsdp == 1 else None)
 
     def step() -> None:
         for part in range(job.accumulate):
             last = part == job.accumulate - 1
             if isinstance(model, nn.parallel.DistributedDataParallel):
                 model.require_backward_grad_sync = last
-            given, wanted = numbers.clone(), targets.clone()
+            given = numbers.to(job.device, copy=True)
+            wanted = given if targets is numbers else targets.to(job.device, copy=True)
             loss = F.cross_entropy(model(given).flatten(0, 1), wanted.flatten()) / job.accumulate
             loss.backward()
         optimizer.step()
         optimizer.zero_grad()
 
     return step
+
+
+def answered(gradients: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+    """Gradients as if the other ranks had added theirs."""
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    future.set_result(gradients)
+    return future
 
 
 def keep_stage(model: Any, job: Job, stage: int) -> None:
@@ -207,15 +224,21 @@ def pipelined(model: Any, job: Job, mesh: Any, numbers: torch.Tensor, targets: t
 
     number = mesh["pipeline"].get_local_rank()
     first, last = number == 0, number == job.pipeline - 1
-    stage = PipelineStage(model, number, job.pipeline, torch.device("cpu"), group=mesh["pipeline"].get_group())
+    sizes = (model.shape.width, model.shape.vocabulary)
+    hidden, logits = (torch.empty(*numbers.shape, size, device="meta", requires_grad=True) for size in sizes)
+    group = mesh["pipeline"].get_group()
+    # shapes are given: without them the stages would ask each other
+    shapes = {"input_args": numbers.to("meta") if first else hidden, "output_args": logits if last else hidden}
+    stage = PipelineStage(model, number, job.pipeline, torch.device(job.device), group=group, **shapes)
     kind = ScheduleGPipe if job.schedule == "gpipe" else Schedule1F1B
     schedule = kind(stage, job.parts, loss_fn=lambda out, wanted: F.cross_entropy(out.flatten(0, 1), wanted.flatten()))
     optimizer = torch.optim.AdamW(model.parameters())
     numbers, targets = numbers.repeat(job.parts, 1), targets.repeat(job.parts, 1)
 
     def step() -> None:
-        given = [numbers.clone()] if first else []
-        schedule.step(*given, target=targets.clone() if last else None, return_outputs=False)
+        given = [numbers.to(job.device, copy=True)] if first else []
+        wanted = targets.to(job.device, copy=True) if last else None
+        schedule.step(*given, target=wanted, return_outputs=False)
         optimizer.step()
         optimizer.zero_grad()
 

@@ -830,7 +830,7 @@ def check_offline_verdicts(bench: Bench) -> str:
 
 
 def check_estimates(bench: Bench) -> str:
-    script = Path(__file__).with_name("estimate_gpu.py")
+    script = Path(__file__).with_name("estimate_rehearsed.py")
     command = [sys.executable, str(script), str(bench.folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1500)
     said = (done.stdout.strip() or done.stderr.strip()).splitlines() or ["nothing was printed"]

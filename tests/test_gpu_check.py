@@ -306,7 +306,7 @@ def test_training_on_the_cpu_runs_in_the_process_that_must_not_wake_a_gpu(
 
 def test_estimates_beside_real_peaks_say_that_there_is_no_gpu() -> None:
     # given
-    script = SCRIPT.with_name("estimate_gpu.py")
+    script = SCRIPT.with_name("estimate_rehearsed.py")
     # when
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
     # then

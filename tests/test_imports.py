@@ -36,6 +36,8 @@ ORDER: dict[str, tuple[str, ...]] = {
     ),
     "present": ("labels", "palette", "lines", "page", "scalars", "exports", "figures", "text", "views"),
     "estimator": (
+        "refusals",
+        "time_limit",
         "fake_tensors",
         "workload",
         "tracker",

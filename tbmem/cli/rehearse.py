@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import Annotated, Any
+from dataclasses import replace
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from tbmem.cli.arguments import AsJson
 from tbmem.errors import UsageError
+
+if TYPE_CHECKING:
+    from tbmem.model.rehearsal import Rehearsal
+    from tbmem.rehearsal.rehearse import Program
 
 _FLAGS = {"--json", "--help"}
 GpuName = Annotated[str, typer.Option(help="h100-80gb, a100-40gb, t4, ...")]
@@ -60,28 +66,34 @@ def command(
     raise typer.Exit(0 if result.fits else 1)
 
 
-def _find_largest(program: Any, wanted: str, as_json: bool) -> None:
-    from dataclasses import asdict
-
-    from tbmem.present.text.rehearsal import largest_lines, rehearsal_view, trial_line
-    from tbmem.rehearsal.largest import Range, find_largest
+def _find_largest(program: Program, wanted: str, as_json: bool) -> None:
+    from tbmem.present.text.rehearsal import largest_lines, largest_view, trial_line
+    from tbmem.rehearsal.largest import Range, find_largest, substituted
     from tbmem.rehearsal.rehearse import run
 
-    def rehearse(words: list[str]) -> Any:
-        return run(program._replace(words=words), output=subprocess.DEVNULL)
-
-    answer = None
-    for answer in find_largest(program.words, Range.parse(wanted), rehearse):
-        if answer.trials and not as_json:
-            typer.echo(trial_line(answer.name, answer.trials[-1]))
-    if answer is None:
-        raise UsageError(f"--largest {wanted}: nothing was tried")
-    if as_json:
-        view = {**asdict(answer), "result": rehearsal_view(answer.result) if answer.result is not None else None}
-        typer.echo(json.dumps(view, indent=2))
-    else:
-        typer.echo("\n".join(largest_lines(answer)))
+    with TemporaryDirectory(prefix="tbmem-rehearsal-") as logdir:
+        trial = program._replace(logdir=logdir, is_recorded=False)
+        for answer in find_largest(program.words, Range.parse(wanted), lambda words: _quiet(trial, words)):
+            if not as_json:
+                typer.echo(trial_line(answer.name, answer.trials[-1]))
+    if answer.value is not None:
+        words = substituted(program.words, answer.name, answer.value)
+        answer = replace(answer, result=run(program._replace(words=words), output=subprocess.DEVNULL))
+    typer.echo(json.dumps(largest_view(answer), indent=2) if as_json else "\n".join(largest_lines(answer)))
     raise typer.Exit(0 if answer.value is not None else 1)
+
+
+def _quiet(program: Program, words: list[str]) -> Rehearsal:
+    """Rehearse; what the program prints is shown only if it fails by itself."""
+    from tbmem.rehearsal.rehearse import run
+
+    with TemporaryFile() as printed:
+        try:
+            return run(program._replace(words=words), output=printed)
+        except UsageError:
+            printed.seek(0)
+            sys.stderr.write(printed.read().decode(errors="replace"))
+            raise
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:

@@ -11,7 +11,8 @@ import typer
 
 from tbmem.cli.arguments import AsJson
 from tbmem.errors import UsageError
-from tbmem.model.sweep import PASSES, PRECISIONS, Status, SweepCase
+from tbmem.model.job import DTYPES, short_dtype
+from tbmem.model.sweep import PASSES, Status, SweepCase
 
 if TYPE_CHECKING:
     from tbmem.model.gpus import Gpu
@@ -56,7 +57,8 @@ def command(
         raise UsageError("--model-size is missing: small, medium, large, xl, 2.7B, ...")
     if not output.strip():
         raise UsageError("--output is empty: name a folder, or of one run a file.pickle")
-    precisions = _words("--dtype", dtype or "bf16", tuple(PRECISIONS)) if use_mixed_precision or dtype else ["fp32"]
+    types = ",".join(short_dtype(word.strip()) for word in (dtype or "bf16").split(","))
+    precisions = _words("--dtype", types, tuple(DTYPES)) if use_mixed_precision or dtype else ["fp32"]
     if not use_mixed_precision and precisions != ["fp32"]:
         raise UsageError(f"--dtype {dtype}: is autocast's type; add --use-mixed-precision, without it all is fp32")
     contexts, batches = _numbers("--context-length", context_length), _numbers("--batch-size", batch_size)

@@ -1,8 +1,8 @@
 """Executes jobs in a child process, which may die of them.
 
-The child takes jobs as msgpack on standard input and writes its answers into the folder named on the command line. It
-first tests fake CUDA tensors and creates ``works.txt`` if they work. Job ``n`` then gives ``n.run``, a SimulatedRun, or
-``n.txt``, one line that says what is wrong.
+The child takes jobs as msgpack on standard input and writes its answers into the folder named on the command line; the
+second argument is its time in seconds. It first tests fake CUDA tensors and creates ``works.txt`` if they work. Job
+``n`` then gives ``n.run``, a SimulatedRun, or ``n.txt``, one line that says what is wrong.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ import os
 import subprocess
 import sys
 import tempfile
-import traceback
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
-from tbmem.errors import TbmemError, UsageError
+from tbmem.errors import UsageError
+from tbmem.estimator.refusals import REHEARSE, explain
+from tbmem.estimator.time_limit import TimeLimitError, time_limit
 from tbmem.model.files import atomic_write
 from tbmem.model.job import Job
 from tbmem.model.simulated_run import SimulatedRun
@@ -30,7 +32,8 @@ WORKS = "works.txt"
 
 def main(arguments: list[str]) -> None:
     """Execute the jobs on standard input."""
-    folder = Path(arguments[0])
+    folder, seconds = Path(arguments[0]), float(arguments[1])
+    deadline = time.monotonic() + seconds
     if not os.environ.get(ON_CPU):
         from tbmem.estimator.fake_tensors.device_guard import self_test
 
@@ -43,8 +46,10 @@ def main(arguments: list[str]) -> None:
         try:
             from tbmem.estimator.execution import execute
 
-            _write(folder / f"{number}.run", execute(job).to_bytes())
-        except (Exception, SystemExit) as error:
+            with time_limit(seconds, deadline):
+                answer = execute(job).to_bytes()
+            _write(folder / f"{number}.run", answer)
+        except (Exception, SystemExit, TimeLimitError) as error:
             _write(folder / f"{number}.txt", explain(job, error).encode())
 
 
@@ -53,87 +58,13 @@ def _write(path: Path, answer: bytes) -> None:
         partial.write_bytes(answer)
 
 
-def explain(job: Job, error: BaseException) -> str:
-    """An error message of one line: the cause, its source line, and advice."""
-    return str(error) if isinstance(error, TbmemError) else f"--model {job.model}: {_location(error)}{_reason(error)}"
-
-
-def _reason(error: BaseException) -> str:
-    kind = type(error).__name__
-    what = (str(error).splitlines() or [""])[0] or kind
-    if len(what) > _LONG:
-        what = what.partition(". ")[0][: 2 * _LONG]
-    for text, advice in _ADVICE.items():
-        if text in str(error):
-            return advice
-    if kind == "DependsOnValueError":
-        return str(error)
-    if kind in ("DynamicOutputShapeException", "DataDependentOutputException", "GuardOnDataDependentSymNode"):
-        return (
-            f"shapes depend on values ({what}), which an estimate does not have; give the model an upper bound instead"
-        )
-    if kind in ("UnsupportedOperatorException", "UnsupportedFakeTensorException", "NotImplementedError"):
-        return f"an operator has no fake version ({what}); register one with torch.library.register_fake"
-    if any(words in str(error) for words in _NEEDS_GPU) or kind == "InterpreterError":
-        return (
-            f"a kernel that only a GPU can run ({what}); make it an operator with torch.library.custom_op and give it a"
-            " fake version with register_fake, or take the model's plain path"
-        )
-    if isinstance(error, SystemExit):
-        return f"the factory ended the program ({error.code})"
-    return f"{kind}: {what}"
-
-
-_LONG = 200
-_LAZY = "lazy modules take their sizes from values that an estimate does not have; give the sizes"
-_ADVICE = {
-    ".numpy() is not supported": (
-        ".numpy() reads values, which an estimate does not have; leave it out of what the factory returns"
-    ),
-    "storage of SparseTensorImpl": (
-        "sparse tensors have as many values as are found, which an estimate does not know; leave sparse=True out for an"
-        " upper bound"
-    ),
-    "_pack_padded_sequence": (
-        "a packed sequence is as long as its samples are together; leave pack_padded_sequence out, which makes the"
-        " estimate an upper bound"
-    ),
-    "UnknownNumber": (
-        "a size, an index or a whole number is a value that the model computes, which an estimate does not have: have"
-        " the factory put it into the batch, or give the model an upper bound"
-    ),
-    "UninitializedParameter": _LAZY,
-    "UninitializedBuffer": _LAZY,
-    "shape_env must not be None": (
-        "the sizes of nested tensors are values, which an estimate does not have; give the model padded tensors instead"
-    ),
-}
-"""Advice by text of the error message, for what fake tensors do not support."""
-_NEEDS_GPU = (
-    *("data pointer", "active driver", "NVIDIA driver", "not compiled with CUDA", "Cannot find a working triton"),
-    *("no kernel image", "CUDA_HOME", "not linked with support for cuda"),
-)
-"""Error messages of torch, Triton and compiled extensions for tensors without memory or a missing driver."""
-
-
-def _location(error: BaseException) -> str:
-    """The innermost source line outside of torch and tbmem, preferably in the user's own code."""
-    frames = [
-        frame
-        for frame in reversed(traceback.extract_tb(error.__traceback__))
-        if not any(part in frame.filename for part in (str(Path(__file__).parent), "/torch/", "importlib"))
-    ]
-    # stable: the user's frames come first
-    for frame in sorted(frames, key=lambda frame: "-packages" in frame.filename):
-        return f"{Path(frame.filename).name}:{frame.lineno}: "
-    return ""
-
-
 FALLBACK = (
     "torch on this machine does not take fake CUDA tensors through a backward pass: the estimate was made with fake"
     " CPU tensors, which is less exact (attention kernels, workspaces and the optimizer's default are the CPU's)"
 )
 DIED = "torch's process ended at this job; it was made again with fake CPU tensors, which is less exact"
+_GRACE = 30.0
+"""Seconds until a child is ended that does not end itself."""
 Outcome = SimulatedRun | UsageError
 
 
@@ -170,16 +101,19 @@ def _attempt(jobs: Sequence[Job], timeout: float, on_cpu: bool = False) -> tuple
     with tempfile.TemporaryDirectory(prefix="tbmem-") as folder:
         try:
             subprocess.run(
-                [sys.executable, "-m", "tbmem.estimator.worker", folder],
+                [sys.executable, "-m", "tbmem.estimator.worker", folder, str(timeout)],
                 input=msgspec.msgpack.encode(jobs),
-                timeout=timeout,
+                timeout=timeout + _GRACE,
                 check=False,
                 env=child_environment(CUDA_VISIBLE_DEVICES="", **({ON_CPU: "1"} if on_cpu else {})),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
         except subprocess.TimeoutExpired as error:
-            raise UsageError(f"--model {jobs[0].model}: not done after {timeout:.0f} s") from error
+            message = (
+                f"not done after {timeout:.0f} s, in code that cannot be interrupted; run the script itself: {REHEARSE}"
+            )
+            raise UsageError(f"--model {jobs[0].model}: {message}") from error
         return _answers(Path(folder), len(jobs)), on_cpu or Path(folder, WORKS).exists()
 
 

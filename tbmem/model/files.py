@@ -19,6 +19,7 @@ TRACE_SUFFIX = ".pt.trace.json.gz"  # the suffix that torch-tb-profiler looks fo
 SNAPSHOT_SUFFIX = ".snapshot.pickle"
 SNAPSHOT_PROTOCOL = 4  # the newest pickle protocol that the viewer at pytorch.org/memory_viz reads (pytorch#183842)
 TIMELINE_SUFFIX = ".tbmem.npz"  # allocation timeline of an estimate, or exported from any recording
+ESTIMATE_SUFFIX = ".estimate.json"  # figures of an estimate, beside its timeline of the same stem
 ADDRESS_BOOK_SUFFIX = ".addresses.npz"  # address book, beside the trace or snapshot of the same stem
 PARTIAL_SUFFIX = ".partial"  # suffix of a file until it is complete, unknown to every viewer
 _CHUNK = 1 << 16

@@ -10,7 +10,8 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 from tbmem.errors import UsageError
 from tbmem.units import GIB
 
-DTYPES = ("float32", "bfloat16", "float16")
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+"""Floating-point types: torch's name by the short one; options take both."""
 OPTIMIZERS = ("adamw", "adam", "sgd", "momentum", "adagrad", "rmsprop", "adafactor", "adamw8bit", "none")
 IMPLEMENTATIONS = ("default", "foreach", "fused", "for-loop", "capturable")
 SCHEDULES = ("1f1b", "gpipe")
@@ -35,16 +36,17 @@ class Job:
     sequence: Annotated[int | None, Option("Tokens of a sample; by default the model's own length.", "seq")] = None
     dtype: Annotated[
         str | None,
-        Option("Of the parameters: float32, bfloat16, float16; by default a config's or factory's own, else float32."),
+        Option("Of the parameters: fp32, bf16 or fp16; by default a config's or factory's own, else fp32."),
     ] = None
-    amp: Annotated[str | None, Option("autocast to bfloat16 or float16.")] = None
+    amp: Annotated[str | None, Option("autocast to bf16 or fp16.")] = None
     optimizer: Annotated[str, Option("adamw, adam, sgd, momentum, adafactor, adamw8bit, none, ...")] = "adamw"
     implementation: Annotated[str, Option("default, foreach, fused, for-loop, capturable.")] = "default"
     """``'default'`` is torch's own choice, foreach on CUDA."""
     checkpoint: Annotated[bool, Option("Checkpoint each layer's activations.")] = False
     accumulate: Annotated[int, Option("Parts that a step's batch is cut into.")] = 1
     clip: Annotated[float | None, Option("Norm that gradients are clipped to.")] = None
-    inference: Annotated[bool, Option("Only the forward pass.")] = False
+    inference: Annotated[bool, Option("Only the forward pass, under torch.no_grad().")] = False
+    inference_mode: Annotated[bool, Option("The same under torch.inference_mode().")] = False
     offload: Annotated[bool, Option("Optimizer state in host memory.")] = False
     world_size: Annotated[int, Option("Ranks in all; by default the product of the next.", derived=True)] = 1
     fsdp: Annotated[int, Option("Ranks that share the model's states.")] = 1
@@ -100,6 +102,8 @@ class Job:
         for name in options:
             _check_choice("option", name, tuple(known))
         given = {known[name][0]: value for name, value in options.items() if value is not None}
+        given |= {name: torch_dtype(given[name]) for name in ("dtype", "amp") if name in given}
+        given["inference"] = bool(given.get("inference") or given.get("inference_mode"))
         shared = math.prod(given.get(name, 1) for name in ("fsdp", "tensor", "pipeline", "expert"))
         # values below 1 are rejected by __post_init__
         copies = given.setdefault("replicate", max(given.get("world_size", shared) // max(shared, 1), 1))
@@ -116,8 +120,8 @@ class Job:
 _FLAGS = {"replicate": "--ddp", "tensor": "--tp", "pipeline": "--pp", "expert": "--ep"}
 """Command-line flags of fields whose name differs."""
 _CHOICES: dict[str, tuple[str | None, ...]] = {
-    "dtype": (None, *DTYPES),
-    "amp": (None, *DTYPES[1:]),
+    "dtype": (None, *DTYPES.values()),
+    "amp": (None, "bfloat16", "float16"),
     "optimizer": OPTIMIZERS,
     "implementation": IMPLEMENTATIONS,
     "schedule": SCHEDULES,
@@ -130,6 +134,17 @@ def job_options() -> dict[str, tuple[str, Option]]:
     hints = get_type_hints(Job, include_extras=True)
     options = {name: hint.__metadata__[0] for name, hint in hints.items() if hasattr(hint, "__metadata__")}
     return {option.name or field: (field, option) for field, option in options.items()}
+
+
+def torch_dtype(name: str) -> str:
+    """Torch's name of a type: ``'bfloat16'`` for ``'bf16'`` or ``'torch.bfloat16'``; what is no type stays."""
+    word = name.lower().removeprefix("torch.")
+    return DTYPES.get(word, word if word in DTYPES.values() else name)
+
+
+def short_dtype(name: str) -> str:
+    """The short name of a type: ``'bf16'`` for all that :func:`torch_dtype` takes; what is no type stays."""
+    return next((short for short, word in DTYPES.items() if word == torch_dtype(name)), name)
 
 
 def is_factory(model: str) -> bool:

@@ -69,6 +69,8 @@ class Rehearsal:
     """Bytes at the highest peak."""
     by_module: Mapping[str, int] = field(default_factory=dict)
     out_of_memory_report: str = ""
+    needed: int | None = None
+    """Where memory ran out: what the fullest device would need, in bytes, if a larger one was enough to see it."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -84,8 +86,9 @@ class Rehearsal:
 
     @property
     def headroom(self) -> int:
-        """Bytes left on the fullest device; meaningless where memory ran out."""
-        return self.worst[1].headroom
+        """Bytes left on the fullest device; negative where it would need more than there are."""
+        device = self.worst[1]
+        return device.headroom if self.needed is None else device.capacity - self.needed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

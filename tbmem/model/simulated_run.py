@@ -24,6 +24,7 @@ class SimulatedRun:
     category: I64
     module: I64
     operator: I64
+    stream: I64  # the number of the CUDA stream; 0 is the default one
     stack: I64  # -1 for none; in the backward pass that of the forward
     modules: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()

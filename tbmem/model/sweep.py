@@ -6,10 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from tbmem.model.job import Job
+from tbmem.model.job import DTYPES, Job
 
-PRECISIONS: dict[str, str | None] = {"fp32": None, "bf16": "bfloat16", "fp16": "float16"}
-"""By option: the dtype of autocast."""
 PASSES = ("forward", "training")
 
 
@@ -45,7 +43,7 @@ class SweepCase:
             model=self.size,
             batch=self.batch,
             sequence=self.context,
-            amp=PRECISIONS[self.precision],
+            amp=None if self.precision == "fp32" else DTYPES[self.precision],
             inference=self.what == "forward",
             device=self.kind,
         )

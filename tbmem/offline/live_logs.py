@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tbmem.analysis.runs.run_status import RankState
 from tbmem.errors import FileFormatError, UsageError
-from tbmem.model.files import MONITOR_LOG
+from tbmem.model.files import ESTIMATE_SUFFIX, MONITOR_LOG, TIMELINE_SUFFIX
 from tbmem.model.monitor_log import MonitorLog, read_monitor_log
 from tbmem.sources.runs.catalog import RunFiles, find_runs, run_folder
 from tbmem.sources.runs.log_reader import FollowedLog
@@ -53,6 +53,20 @@ def read_run(path: str | os.PathLike[str]) -> RunLogs:
     pairs = [read_log(log) for log in logs]
     states = sorted((state for _, state in pairs), key=lambda state: state.rank)
     return RunLogs(run.name or "run", run, tuple(log for log, _ in pairs), tuple(states))
+
+
+def recordings_alone(path: str | os.PathLike[str]) -> Path | None:
+    """The recording, or the folder of them, that a path names if no live log is beside them; ``None`` otherwise.
+
+    The figures of an estimate name the recording that was written with them.
+    """
+    named = Path(path).expanduser()
+    if named.name.endswith(ESTIMATE_SUFFIX):
+        named = named.with_name(named.name.removesuffix(ESTIMATE_SUFFIX) + TIMELINE_SUFFIX)
+    if named.is_file():
+        return named if named.name.endswith(IN_FOLDERS) else None
+    has_recordings = any(file.name.endswith(IN_FOLDERS) for file in named.rglob("*"))
+    return named if has_recordings and not any(named.rglob(MONITOR_LOG)) else None
 
 
 def read_log(path: Path) -> tuple[MonitorLog, RankState]:

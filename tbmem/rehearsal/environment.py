@@ -29,6 +29,8 @@ class Order(NamedTuple):
     world_size: int = 0
     """Ranks of the world of which this process is one, alone; 0: the program starts all of them itself."""
     rank: int = 0
+    is_recorded: bool = True
+    """Whether allocations are recorded, or peaks only."""
 
     def variable(self) -> dict[str, str]:
         """The environment variable that carries it."""

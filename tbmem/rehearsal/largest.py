@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from tbmem.errors import UsageError
@@ -12,6 +13,8 @@ from tbmem.model.rehearsal import Largest, Rehearsal, Trial
 _PLACE = "{}"
 _FACTOR = 4
 """From a value to the next while memory has not grown."""
+_PREDICTIONS = 8
+"""Trials after which the range is halved: memory does not grow in a straight line then."""
 _MARGIN = 0.98
 """Of a predicted value: peaks grow in steps of the allocator's segments."""
 
@@ -36,11 +39,15 @@ def substituted(words: Sequence[str], name: str, value: int) -> list[str]:
     """The words with the argument's value.
 
     In place of ``{}``; else of the value of ``--name``, ``--name=``, ``name=`` or ``-name``, where ``_`` and ``-`` are
-    the same; else added as ``--name value``.
+    the same; else with the option that the script's text names so.
+
+    Raises:
+        UsageError: There is none of them.
     """
     if any(_PLACE in word for word in words):
         return [word.replace(_PLACE, str(value)) for word in words]
-    option = re.compile(rf"(-{{0,2}}{re.sub('[-_]', '[-_]', name)})(=.*)?")
+    spelling = "[-_]".join(re.escape(part) for part in re.split("[-_]", name))
+    option = re.compile(rf"(-{{0,2}}{spelling})(=.*)?")
     result = list(words)
     for position, word in enumerate(words):
         match = option.fullmatch(word)
@@ -52,21 +59,30 @@ def substituted(words: Sequence[str], name: str, value: int) -> list[str]:
         if position + 1 < len(words) and word.startswith("-"):
             result[position + 1] = str(value)
             return result
-    raise UsageError(
-        f"--largest {name}: the program's arguments do not name it; write --{name} {_PLACE} where its value belongs"
-    )
+    own = re.search(rf"""["'](--?{spelling})["']""", _script_of(words))
+    if own is None:
+        raise UsageError(
+            f"--largest {name}: the program's arguments do not name it; write --{name} {_PLACE} where its value belongs"
+        )
+    return [*words, own[1], str(value)]
+
+
+def _script_of(words: Sequence[str]) -> str:
+    """The text of the first script that a command line names; empty if there is none."""
+    path = next((Path(word) for word in words if word.endswith(".py")), None)
+    return path.read_text(encoding="utf-8", errors="replace") if path is not None and path.is_file() else ""
 
 
 def find_largest(words: Sequence[str], wanted: Range, rehearse: Callable[[list[str]], Rehearsal]) -> Iterator[Largest]:
     """Search; yields after each trial, the last time with the answer.
 
     Two values that fit predict the next one, since most memory grows in a straight line; what is predicted is tried.
+    The answer is a value that fits, and the one above it does not or is out of the range.
 
     Raises:
         UsageError: The program's arguments do not name the argument, or it fails by itself.
     """
     trials: dict[int, Trial] = {}
-    results: dict[int, Rehearsal] = {}
     best, above = 0, wanted.high + 1  # the largest that fits, the smallest that does not
     value = wanted.low
     while best + 1 < above:
@@ -75,35 +91,32 @@ def find_largest(words: Sequence[str], wanted: Range, rehearse: Callable[[list[s
         room = device.capacity - device.outside
         trials[value] = Trial(value=value, fits=result.fits, reserved=device.reserved, room=room)
         if result.fits:
-            best, results[value] = value, result
+            best = value
+        elif value == wanted.low:
+            above = 1  # it is over
         else:
             above = value
-            if value == wanted.low:
-                break
+        yield Largest(
+            name=wanted.name, value=best or None, is_bounded=above in trials, trials=tuple(trials.values()), result=None
+        )
         if best + 1 < above:
             value = _next(trials, best, above)
-        yield _state(wanted, trials, results, best)
-
-
-def _state(wanted: Range, trials: dict[int, Trial], results: dict[int, Rehearsal], best: int) -> Largest:
-    return Largest(
-        name=wanted.name,
-        value=best or None,
-        is_bounded=best + 1 in trials or best < wanted.high,
-        trials=tuple(trials.values()),
-        result=results.get(best),
-    )
 
 
 def _next(trials: dict[int, Trial], best: int, above: int) -> int:
     """The value to try between the largest that fits and the smallest that does not."""
+    half = (best + above) // 2
     fitting = sorted((trial for trial in trials.values() if trial.fits), key=lambda trial: trial.value)
     one, other = fitting[0], fitting[-1]
     growth = (other.reserved - one.reserved) / max(other.value - one.value, 1)
+    if len(trials) > _PREDICTIONS:
+        return half
     if growth <= 0:
-        return (best + above) // 2 if above in trials else min(_FACTOR * best, above - 1)
+        return half if above in trials else min(_FACTOR * best, above - 1)
     predicted = best + int(_MARGIN * (other.room - other.reserved) / growth)
     if best < predicted < above:
         return predicted
+    if above not in trials:
+        return above - 1 if predicted >= above else best + 1
     # where the prediction is known to be wrong, half the way; next to the largest, the one above it
-    return best + 1 if predicted <= best else (best + above) // 2
+    return best + 1 if predicted <= best else half

@@ -124,13 +124,12 @@ def _build(folder: Path, torch: TorchBuild, compiler: str) -> None:
     objects = folder / "objects"
     objects.mkdir()
     flags = ["-std=c++17", "-O1", "-fPIC", "-w", *_definitions(torch)]
-    running = [
-        (path, _start([compiler, *flags, "-c", str(path), "-o", str(objects / f"{path.stem}.o")]))
+    compiling = [
+        (path.name, _start([compiler, *flags, "-c", str(path), "-o", str(objects / f"{path.stem}.o")]))
         for path in _sources()
         if path.suffix == ".cpp"
     ]
-    for path, process in running:
-        _finish(path.name, process)
+    _finish(compiling)
     defined = _symbols(compiler, "--defined-only", objects.glob("*.o"))
     wanted = _symbols(compiler, "--undefined-only", (torch.folder / "lib").glob("*.so"), "-D")
     missing = sorted(name for name in wanted - defined if _WANTED.fullmatch(name) and not _REAL.match(name))
@@ -139,13 +138,11 @@ def _build(folder: Path, torch: TorchBuild, compiler: str) -> None:
     parts = [str(path) for path in sorted(objects.glob("*.o"))]
     main = folder / MAIN
     link = [compiler, "-shared", "-fPIC", "-w"]
-    own_first = "-Wl,-Bsymbolic-functions"
-    _finish(
-        MAIN, _start([*link, own_first, f"-Wl,-soname,{MAIN}", *parts, str(rest), "-o", str(main), "-ldl", "-pthread"])
-    )
+    options = ["-Wl,-Bsymbolic-functions", f"-Wl,-soname,{MAIN}", "-ldl", "-pthread"]
+    _finish([(MAIN, _start([*link, *parts, str(rest), "-o", str(main), *options]))])
     for facade in FACADES:
         options = [f"-Wl,-soname,{facade}", "-Wl,--no-as-needed", str(main), "-Wl,-rpath,$ORIGIN"]
-        _finish(facade, _start([*link, *options, "-o", str(folder / facade)]))
+        _finish([(facade, _start([*link, *options, "-o", str(folder / facade)]))])
     shutil.rmtree(objects)
     about = {"torch": torch.version, "cuda": torch.cuda, "answered_with_success": missing}
     (folder / "about.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
@@ -169,8 +166,11 @@ def _definitions(torch: TorchBuild) -> list[str]:
 
 def _symbols(compiler: str, kind: str, files: Iterable[Path], *options: str) -> set[str]:
     """Names that libraries or objects define or want; ``nm`` comes with every compiler."""
+    paths = [str(path) for path in sorted(files)]
+    if not paths:
+        return set()
     nm = _run([compiler, "-print-prog-name=nm"], "the compiler does not name its nm").strip()
-    text = _run([nm, kind, *options, "-P", *map(str, sorted(files))], "torch's libraries cannot be read")
+    text = _run([nm, kind, *options, "-P", *paths], "torch's libraries cannot be read")
     return {line.split(" ", 1)[0].split("@", 1)[0] for line in text.splitlines()}
 
 
@@ -178,11 +178,13 @@ def _start(command: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
-def _finish(name: str, process: subprocess.Popen[str]) -> None:
-    _, errors = process.communicate(timeout=_COMPILE_SECONDS)
-    if process.returncode:
-        reason = next(iter(errors.strip().splitlines()), "no reason is given")
-        raise UsageError(f"the simulated device cannot be built: {name}: {reason}; {_ALTERNATIVE}")
+def _finish(running: Iterable[tuple[str, subprocess.Popen[str]]]) -> None:
+    """Wait for compilers by the name of what they make; UsageError for the first that fails."""
+    ended = [(name, process.communicate(timeout=_COMPILE_SECONDS)[1], process.returncode) for name, process in running]
+    for name, errors, code in ended:
+        if code:
+            reason = next(iter(errors.strip().splitlines()), "no reason is given")
+            raise UsageError(f"the simulated device cannot be built: {name}: {reason}; {_ALTERNATIVE}")
 
 
 def _run(command: list[str], failure: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -28,8 +29,8 @@ def join_world(rank: int, world_size: int) -> None:
     import torch.testing._internal.distributed.fake_pg  # noqa: F401  (registers the backend)
     from torch.distributed import distributed_c10d
 
-    _replace(distributed_c10d, "init_process_group", _alone(distributed_c10d.init_process_group, rank, world_size))
-    _replace(distributed_c10d, "new_group", _without_peers(distributed_c10d.new_group))
+    _replace(distributed_c10d.init_process_group, _alone(distributed_c10d.init_process_group, rank, world_size))
+    _replace(distributed_c10d.new_group, _without_peers(distributed_c10d.new_group))
 
 
 def backend_without_peers(name: str | None) -> str:
@@ -37,9 +38,12 @@ def backend_without_peers(name: str | None) -> str:
     return re.sub(r"\b(gloo|mpi|ucc)\b", "fake", name.lower()) if name else "cpu:fake,cuda:nccl"
 
 
-def _replace(module: Any, name: str, function: Callable[..., Any]) -> None:
-    setattr(module, name, function)
-    setattr(dist, name, function)
+def _replace(original: Callable[..., Any], function: Callable[..., Any]) -> None:
+    """Put a function in the place of torch's in each module that has imported it, as ``device_mesh`` has."""
+    for module in list(sys.modules.values()):
+        for name in (original.__name__, f"_{original.__name__}"):
+            if getattr(module, "__dict__", {}).get(name) is original:
+                setattr(module, name, function)
 
 
 def _alone(init: Callable[..., None], rank: int, world_size: int) -> Callable[..., None]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +24,11 @@ from tbmem.offline.analyze import analyze
 from tbmem.rehearsal.environment import Order, rehearsal_environment, world_environment
 
 _KILLED = -9
+_PR_SET_PDEATHSIG = 1
+_PATIENCE = 10
+"""Seconds in which an interrupted program ends by itself."""
+_MORE_MEMORY = 16
+"""Times the GPU's memory on which a program that ran out of it is tried again, to see how much it needs."""
 _NOTES = (
     "workspaces that cuDNN, cuSOLVER and cuFFT choose by their own heuristics count as 0 bytes: convolutions and"
     " recurrent networks can need more"
@@ -41,6 +48,8 @@ class Program(NamedTuple):
     world_size: int = 0
     """0: the program starts all of its ranks itself."""
     rank: int = 0
+    is_recorded: bool = True
+    """Whether allocations are recorded, or peaks only."""
 
     @property
     def command(self) -> list[str]:
@@ -96,25 +105,52 @@ def rehearse(
 
 def run(program: Program, *, output: Any = None) -> Rehearsal:
     """Run a program; its own output goes to ``output``, a file as ``subprocess`` takes it, or the terminal."""
-    command = program.command
     if program.world_size and not 0 <= program.rank < program.world_size:
         raise UsageError(f"--rank {program.rank}: the ranks of {program.world_size} are 0 to {program.world_size - 1}")
     began = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="tbmem-rehearsal-") as name:
-        folder = Path(name)
-        environment = _environment(program, folder)
-        code = _wait(subprocess.Popen(command, env=environment, stdout=output, stderr=output))
-        processes = tuple(sorted(map(_read_result, folder.glob("results/*.json")), key=lambda each: each.rank))
-    _check_end(program, processes, code)
+    processes = _processes(program, output)
     result = Rehearsal(
         program=shlex.join(program.words),
         gpu=program.gpu.name,
         gpus=program.gpus,
         processes=processes,
-        seconds=time.perf_counter() - began,
+        seconds=0.0,
         notes=_notes(program, processes),
     )
-    return _explained(result)
+    result = _explained(result)
+    needed = None if result.fits or not program.is_recorded else _needed(program)
+    return replace(result, needed=needed, seconds=time.perf_counter() - began)
+
+
+def _processes(program: Program, output: Any) -> tuple[ProcessResult, ...]:
+    """Run a program and read what its processes have written, by rank."""
+    command = program.command
+    with tempfile.TemporaryDirectory(prefix="tbmem-rehearsal-") as name:
+        folder = Path(name)
+        environment = _environment(program, folder)
+        # a session of its own: Ctrl-C reaches it once, through this process
+        started = subprocess.Popen(
+            command, env=environment, stdout=output, stderr=output, start_new_session=True, preexec_fn=_end_with_parent
+        )
+        code = _wait(started)
+        processes = tuple(sorted(map(_read_result, folder.glob("results/*.json")), key=lambda each: each.rank))
+    _check_end(program, processes, code)
+    return processes
+
+
+def _needed(program: Program) -> int | None:
+    """Bytes that the fullest device would need; ``None`` if that is more than can be tried."""
+    gpu = replace(program.gpu, total=_MORE_MEMORY * program.gpu.total)
+    with tempfile.TemporaryDirectory(prefix="tbmem-rehearsal-") as logdir:
+        try:
+            processes = _processes(
+                program._replace(gpu=gpu, logdir=logdir, is_recorded=False), output=subprocess.DEVNULL
+            )
+        except UsageError:
+            return None
+    if any(process.out_of_memory for process in processes):
+        return None
+    return max(device.reserved + device.outside for process in processes for device in process.devices)
 
 
 def _environment(program: Program, folder: Path) -> dict[str, str]:
@@ -125,21 +161,28 @@ def _environment(program: Program, folder: Path) -> dict[str, str]:
     gpus = max(program.gpus, min(program.world_size, 8))
     environment = rehearsal_environment(program.gpu, gpus, None if alone else messages)
     logdir = str(Path(program.logdir).expanduser().absolute())
-    order = Order(program.steps, logdir, str(results), program.world_size, program.rank)
+    order = Order(program.steps, logdir, str(results), program.world_size, program.rank, program.is_recorded)
     environment.update(order.variable())
     if alone:
         environment.update(world_environment(program.rank, program.world_size))
     return environment
 
 
+def _end_with_parent() -> None:
+    """Let the kernel send SIGTERM to this process when its parent ends, however that does."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 def _wait(process: subprocess.Popen[bytes]) -> int:
     try:
         return process.wait()
-    except KeyboardInterrupt:  # the terminal has sent it to the program as well
+    except KeyboardInterrupt:
+        os.killpg(process.pid, signal.SIGINT)
         try:
-            process.wait(timeout=30)
+            process.wait(timeout=_PATIENCE)
         except subprocess.TimeoutExpired:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
         raise
 
 

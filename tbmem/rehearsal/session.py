@@ -138,6 +138,9 @@ def _overrides(order: Order) -> list[str]:
     return [
         f"run.logdir={json.dumps(order.logdir)}",
         "run.ranks=all",
+        f"profiling.enabled={json.dumps(order.is_recorded)}",
+        f"snapshot.enabled={json.dumps(order.is_recorded)}",
+        f"oom.enabled={json.dumps(order.is_recorded)}",
         "monitor.log_every_n_steps=1",
         "patterns.enabled=false",
         "evidence.enabled=false",

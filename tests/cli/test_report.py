@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tbmem.analysis.allocator.settings import AllocatorSettings
+from tbmem.analysis.estimates.fit import estimate_from_run
 from tbmem.cli.entry import main
+from tbmem.estimator.estimate import write_estimate
+from tbmem.model.gpus import gpu_named
+from tbmem.model.job import Job
+from tests.analysis.estimates.test_fit import run as simulated_run
 from tests.offline.reports.test_folders import FILES, _log
 from tests.offline.snapshots import write_snapshot
 
@@ -71,6 +77,23 @@ def test_a_folder_that_cannot_be_written(run: Run, tmp_path: Path) -> None:
 
     assert (code, err.count("\n")) == (2, 1)
     assert "file" in err
+
+
+def test_the_report_of_an_estimate_is_that_of_its_recording(run: Run, tmp_path: Path) -> None:
+    # given the files of `tbmem estimate --out est`
+    estimate = estimate_from_run(Job(model="gpt2", batch=8), simulated_run(), AllocatorSettings(), gpu_named("t4"))
+    write_estimate("est", estimate, simulated_run())
+    (recording,) = tmp_path.glob("est/*.npz")
+    (figures,) = tmp_path.glob("est/*.estimate.json")
+
+    # when any of them is reported, then the peak is the estimate's
+    for named in ("est", recording, figures):
+        code, out, err = run("report", named, "--out", "x", "--json")
+        assert (code, err) == (0, "")
+        assert json.loads(out)["devices"]["0"]["peak_bytes"] == estimate.peak_allocated
+        assert (tmp_path / "x" / "latest" / "report.html").is_file()
+        assert run("report", named, "--html", "page.html")[0] == 0
+        assert "Memory" in (tmp_path / "page.html").read_text()
 
 
 def test_report(run: Run, tmp_path: Path) -> None:

@@ -138,6 +138,13 @@ def test_a_run_that_failed_by_an_error_is_exit_code_1_and_one_without_memory_is_
     assert (tmp_path / "peak_memory_summary.txt").is_file()
 
 
+def test_types_have_the_same_names_as_in_estimates(measured: list[SweepCase], tmp_path: Path) -> None:
+    names = ("--use-mixed-precision", "--dtype", "float32, torch.bfloat16,FP16")
+    run("--model-size", "small", *names, "--device", "cpu", "--output", str(tmp_path))
+
+    assert [case.precision for case in measured] == ["fp32", "bf16", "fp16"]
+
+
 def test_json(measured: list[SweepCase], tmp_path: Path) -> None:
     view = json.loads(run("--model-size", "small", "--device", "cpu", "--output", str(tmp_path), "--json"))
 

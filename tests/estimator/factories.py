@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import tempfile
 from typing import Any
 
 import torch
@@ -109,6 +111,42 @@ def pictures(batch: int = 2) -> Any:
     return model, torch.zeros(batch, 64, 32, 32), lambda output, batch: output.sum()
 
 
+def on_the_gpu() -> Any:
+    """Puts model and batch on the GPU itself."""
+    model, batch, loss = layers()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return model.to(device), batch.to(device), loss
+
+
+def made_on_the_gpu() -> Any:
+    with torch.device("cuda"):
+        return layers()
+
+
+def averaged() -> Any:
+    """Keeps an average of the weights in the loss."""
+    model, batch, loss = layers()
+    model.cuda()
+    average = copy.deepcopy(model).requires_grad_(False)
+
+    def of_both(output: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+        assert average is not model
+        return loss(output, batch)  # type: ignore[no-any-return]
+
+    return model, batch, of_both
+
+
+def infers() -> Any:
+    """A step of its own that trains nothing."""
+    model, batch, _ = layers()
+
+    def step(model: nn.Module, batch: Any, optimizer: Any) -> None:
+        assert optimizer is None
+        model(torch.cat([batch, batch]))
+
+    return {"model": model, "batch": batch, "step": step}
+
+
 class Recurrent(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -125,6 +163,45 @@ def gru() -> Any:
 
 def ddp() -> Any:
     return nn.parallel.DistributedDataParallel(nn.Linear(2, 2)), torch.zeros(3, 2)
+
+
+def data_parallel() -> Any:
+    return nn.DataParallel(nn.Linear(2, 2)), torch.zeros(3, 2)
+
+
+def two_gpus() -> Any:
+    model, batch, loss = linear()
+    return nn.Sequential(model.to("cuda:0"), nn.Linear(256, 2).to("cuda:1")), batch, loss
+
+
+def fully_sharded() -> Any:
+    from torch.distributed.fsdp import fully_shard
+
+    model, batch, loss = linear()
+    return fully_shard(model), batch, loss
+
+
+def context_parallel() -> Any:
+    from torch.distributed.device_mesh import init_device_mesh
+
+    model, batch, loss = linear()
+    init_device_mesh("cuda", (2,))
+    return model, batch, loss
+
+
+def trains_itself() -> Any:
+    """A step that is transformers' Trainer."""
+    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+
+    model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=10))
+
+    def step(model: nn.Module, batch: Any, optimizer: Any) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            tokens = {"input_ids": [1, 2], "labels": [1, 2]}
+            arguments = TrainingArguments(output_dir=folder, max_steps=1, report_to=[])
+            Trainer(model=model, args=arguments, train_dataset=[tokens] * 8).train()
+
+    return {"model": model, "batch": torch.zeros(2, 2, dtype=torch.int64), "step": step}
 
 
 def fsdp1() -> Any:

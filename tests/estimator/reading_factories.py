@@ -55,6 +55,22 @@ def trimmed_by_item() -> Any:
     return made(lambda hidden, tokens, long: kept(hidden[:, : long.max().item()]), lengths())
 
 
+def generated() -> Any:
+    """As transformers' generate(): sequences end by themselves, or all of them after 20 tokens."""
+
+    def body(hidden: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        unfinished, length = torch.ones(4, dtype=torch.int64, device=tokens.device), 0
+        finished = False
+        while not finished:
+            length += 1
+            ended = torch.full((4,), length >= 20, device=tokens.device) | (hidden.sum((1, 2)) > 0)
+            unfinished = unfinished & ~ended
+            finished = bool(unfinished.max() == 0)
+        return kept(hidden[:, :length])
+
+    return made(body)
+
+
 def trimmed_by_int() -> Any:
     return made(lambda hidden, tokens, long: kept(hidden[:, : int(long.max())]), lengths())
 

@@ -15,12 +15,11 @@ from tbmem.analysis.allocator.settings import AllocatorSettings
 from tbmem.analysis.estimates.fit import Estimate, Fit, estimate_from_run
 from tbmem.errors import UsageError
 from tbmem.estimator import estimate as module
-from tbmem.estimator.estimate import estimate_job, file_stem, ranks_that_fit, write_estimate
+from tbmem.estimator.estimate import estimate_job, file_stem, write_estimate
 from tbmem.model.category import Category, Phase
 from tbmem.model.gpus import gpu_named
 from tbmem.model.job import Job
 from tbmem.model.simulated_run import SimulatedRun
-from tbmem.present.text.estimate import estimate_lines
 from tbmem.sources.recording import read_recording
 from tbmem.units import GIB
 from tests.analysis.estimates.test_fit import run as a_run
@@ -46,6 +45,7 @@ def run_of(job: Job) -> SimulatedRun:
         phase=table[:, 4],
         category=table[:, 5],
         module=np.array([-1, -1]),
+        stream=np.array([0, 0]),
         stack=np.array([-1, -1]),
         operator=np.array([0, 0]),
         operators=("aten::empty",),
@@ -81,61 +81,9 @@ def test_without_alternatives_one_job_is_executed(estimate: Callable[..., Estima
     assert result.alternatives == ()
 
 
-def test_what_would_make_it_fit(estimate: Callable[..., Estimate]) -> None:
-    result = estimate(replace(JOB, batch=40), "a100-40gb", alternatives=True)
-
-    assert result.fit is Fit.NO
-    fits = {one.change: one.fit for one in result.alternatives}
-    assert fits["activation checkpointing"] is Fit.FITS
-    assert fits["bf16 autocast"] is Fit.NO
-    assert not any("FSDP" in change for change in fits)
-    largest = result.alternatives[-1]
-    assert largest.fit is Fit.FITS
-    assert 26 <= largest.batch <= 28
-
-
-def test_halves_are_not_halved_again(estimate: Callable[..., Estimate]) -> None:
-    def in_halves(jobs: Sequence[Job]) -> list[SimulatedRun | UsageError]:
-        return [replace(run_of(job), about={**run_of(job).about, "dtype": "bfloat16"}) for job in jobs]
-
-    result = estimate(JOB, "a100-40gb", alternatives=True, execute=in_halves)
-
-    assert not any("bf16" in one.change for one in result.alternatives)
-    assert "gpt2: 0 parameters in bfloat16, on a100-40gb" in "\n".join(estimate_lines(result))
-
-
 def test_a_job_that_cannot_be_executed_is_an_error(estimate: Callable[..., Estimate]) -> None:
     with pytest.raises(UsageError, match="no"):
         estimate(replace(JOB, world_size=2, fsdp=2))
-
-
-def flat_then_steep(jobs: Sequence[Job]) -> list[SimulatedRun | UsageError]:
-    """What the optimizer needs hides the activations of small batches."""
-    runs = []
-    for job in jobs:
-        run = run_of(job)
-        size = np.array([10 * GIB, max(job.batch * GIB // 4, 20 * GIB)])
-        runs.append(replace(run, size=size))
-    return list(runs)
-
-
-@pytest.mark.parametrize("batch", [1, 8, 100, 400])
-def test_the_largest_batch_is_found_also_where_small_ones_need_the_same(
-    batch: int, estimate: Callable[..., Estimate]
-) -> None:
-    result = estimate(replace(JOB, batch=batch), "a100-40gb", alternatives=True, execute=flat_then_steep)
-
-    largest = result.alternatives[-1]
-    assert largest.change == f"batch {largest.batch}, the largest that fits"
-    # (39.4 GiB - the context) / 1.03 - 10 GiB for the states, at a quarter of a GiB each
-    assert 108 <= largest.batch <= 111
-
-
-def test_a_model_of_which_no_batch_fits(estimate: Callable[..., Estimate]) -> None:
-    result = estimate(replace(JOB, batch=8), "t4", alternatives=True, execute=flat_then_steep)
-
-    assert not any("largest" in one.change for one in result.alternatives)
-    assert "no batch fits" in "\n".join(estimate_lines(result))
 
 
 def test_alternatives_come_by_themselves_where_it_does_not_fit(estimate: Callable[..., Estimate]) -> None:
@@ -144,15 +92,6 @@ def test_alternatives_come_by_themselves_where_it_does_not_fit(estimate: Callabl
 
     assert small.alternatives == ()
     assert large.alternatives
-
-
-def test_shards_are_as_few_as_may_fit(estimate: Callable[..., Estimate]) -> None:
-    estimated = estimate(replace(JOB, batch=40), "a100-40gb")
-    states = replace(estimated.formula, parameters=30 * GIB)
-
-    assert ranks_that_fit(replace(estimated, peak_reserved=50 * GIB, formula=states)) == 2
-    assert ranks_that_fit(replace(estimated, peak_reserved=65 * GIB, formula=states)) == 16
-    assert ranks_that_fit(replace(estimated, peak_reserved=90 * GIB, formula=states)) == 8
 
 
 @pytest.mark.usefixtures("estimate")

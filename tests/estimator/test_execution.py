@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tbmem.errors import UsageError
+from tbmem.estimator.refusals import REHEARSE
 from tbmem.estimator.worker import FALLBACK, simulate_jobs
 from tbmem.model.category import Category, Phase
 from tbmem.model.job import Job
@@ -29,11 +30,17 @@ BROKEN = (
     *("ddp", "fsdp1", "gpu_kernel", "custom_operator", "leaves", "frozen"),
     *("loss_of_one", "loss_is_none", "needs_width", "needs_length", "reads_numpy"),
     *("sparse", "lazy", "quantized"),
+    *("data_parallel", "two_gpus", "fully_sharded", "context_parallel", "trains_itself"),
 )
 UNUSUAL = ("flexible", "narrow_values", "checks", "streams", "grouped", "names_its_loss")
 JOBS = {
     "linear": job("linear", batch=4),
     "inference": job("linear", inference=True),
+    "autocast": job("layers", inference=True, amp="bfloat16"),
+    "inference mode": job("layers", inference=True, inference_mode=True, amp="bfloat16"),
+    "infers": job("infers", inference=True),
+    "infers once": job("layers", inference=True),
+    **{name: job(name) for name in ("on_the_gpu", "made_on_the_gpu", "averaged")},
     "cpu": job("linear", device="cpu"),
     "layers": job("layers"),
     "batch 4096": job("layers", batch=4096),
@@ -52,6 +59,8 @@ JOBS = {
     "lbfgs": job("lbfgs"),
     "calls_compiled": job("calls_compiled"),
     "nothing to checkpoint": job("linear", checkpoint=True),
+    "one unit": job("linear", fsdp=2, world_size=2),
+    "sharded layers": job("layers", fsdp=2, world_size=2),
     **{name: job(name) for name in (*BROKEN, *UNUSUAL)},
     "in halves": job("grouped", dtype="float16"),
     "no file": Job(model="nowhere/config.json"),
@@ -103,6 +112,37 @@ def test_a_pass_without_training_makes_nothing_that_stays() -> None:
 
     assert bytes_of(run, Category.GRADIENT) == bytes_of(run, Category.OPTIMIZER_STATE) == 0
     assert bytes_of(run, Category.ACTIVATION) == 0
+
+
+def test_autocast_casts_each_weight_once_but_in_inference_mode() -> None:
+    # given six blocks with two linear layers of 512 KiB in bfloat16
+    no_grad, inference_mode = executed("autocast"), executed("inference mode")
+
+    assert peak(no_grad) - peak(inference_mode) == pytest.approx(11 * 512 * KIB, rel=0.01)
+    assert any("--inference-mode" in note for note in no_grad.notes)
+    assert not inference_mode.notes
+    for run in (no_grad, inference_mode):
+        assert "cuBLAS workspace" in run.operators
+
+
+def test_a_step_of_ones_own_is_run_without_training() -> None:
+    assert peak(executed("infers")) > peak(executed("infers once"))
+    assert bytes_of(executed("infers"), Category.GRADIENT) == 0
+
+
+@pytest.mark.parametrize("name", ["on_the_gpu", "made_on_the_gpu"])
+def test_a_factory_that_uses_the_gpu_itself_has_the_same_bytes(name: str) -> None:
+    run, plain = executed(name), executed("layers")
+
+    assert peak(run) == peak(plain)
+    for kind in (Category.PARAMETER, Category.GRADIENT, Category.OPTIMIZER_STATE):
+        assert bytes_of(run, kind) == bytes_of(plain, kind)
+
+
+def test_a_copy_that_the_factory_keeps_on_the_gpu_is_counted() -> None:
+    run, plain = executed("averaged"), executed("layers")
+
+    assert peak(run) - peak(plain) == bytes_of(plain, Category.PARAMETER)
 
 
 def test_modules_are_named_also_for_gradients_and_state() -> None:
@@ -206,6 +246,14 @@ def test_a_grus_cells_keep_what_torchs_kernel_keeps() -> None:
         ("NOT_A_FUNCTION", "has no function"),
         ("ddp", "return the plain model, --ddp N"),
         ("fsdp1", "FSDP1.*--fsdp N shards it with FSDP2"),
+        ("data_parallel", f"an estimate has one: return the plain model, or {REHEARSE}"),
+        (
+            "two_gpus",
+            f"factories.py:.*on cuda:0 and cuda:1, and an estimate has one GPU: put all on one, or {REHEARSE}",
+        ),
+        ("fully_sharded", f"over ranks itself .fully_shard.; return the plain model and say --fsdp.*{REHEARSE}"),
+        ("context_parallel", f"over ranks itself .init_device_mesh.; return the plain model.*{REHEARSE}"),
+        ("trains_itself", f"transformers' Trainer has a loop.*; return the model and a batch, or {REHEARSE}"),
         ("gpu_kernel", "factories.py:.*a kernel that only a GPU can run.*register_fake"),
         ("custom_operator", "register_fake"),
         ("quantized", "no fake version .aten::fake_quantize_per_tensor_affine"),
@@ -290,3 +338,17 @@ def test_compiled_code_is_named_where_it_runs() -> None:
 def test_a_model_without_layers_is_not_checkpointed_in_silence() -> None:
     assert any("--checkpoint changed nothing" in note for note in executed("nothing to checkpoint").notes)
     assert not executed("checkpointed").notes
+
+
+def test_a_model_without_layers_is_not_sharded_as_one_in_silence() -> None:
+    assert any("--fsdp shards the whole model as one unit" in note for note in executed("one unit").notes)
+    assert not executed("sharded layers").notes
+
+
+def test_blocks_of_a_communication_stream_are_told_apart() -> None:
+    run = executed("sharded layers")
+
+    gathered = run.category == Category.COMMUNICATION
+    assert set(run.stream[gathered]) - {0}
+    assert not run.stream[run.category == Category.ACTIVATION].any()
+    assert not executed("layers").stream.any()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tbmem.errors import UsageError
-from tbmem.model.job import Job
+from tbmem.model.job import Job, short_dtype
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,18 @@ from tbmem.model.job import Job
 def test_what_cannot_be_is_one_line(asked: dict[str, Any], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         Job(model="gpt2", **asked)
+
+
+@pytest.mark.parametrize("name", ["bf16", "BF16", "bfloat16", "torch.bfloat16"])
+def test_types_have_short_names(name: str) -> None:
+    job = Job.of("gpt2", dtype=name, amp=name)
+
+    assert (job.dtype, job.amp) == ("bfloat16", "bfloat16")
+    assert short_dtype(name) == "bf16"
+
+
+def test_a_type_that_there_is_not_keeps_its_name_in_the_error() -> None:
+    with pytest.raises(UsageError, match="dtype is 'bf17'; there are float32, bfloat16, float16"):
+        Job.of("gpt2", dtype="bf17")
+    with pytest.raises(UsageError, match="amp is 'float32'; there are bfloat16, float16"):
+        Job.of("gpt2", amp="fp32")

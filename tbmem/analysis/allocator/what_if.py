@@ -17,6 +17,7 @@ from tbmem.model.columns import I64, Bools
 from tbmem.model.gpus import Gpu
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import AllocationRows, MarkKind, MarkRows, ReservationKind, ReservationRows
+from tbmem.units import format_bytes
 
 DEFAULTS = "torch's defaults"
 
@@ -122,30 +123,31 @@ def what_ifs(
 def _of_device(
     timeline: AllocationTimeline, number: int, others: Sequence[AllocatorSettings], gpu: Gpu | None
 ) -> WhatIf:
-    peak = timeline.peak_reserved(number)
-    total = timeline.devices[number].total_bytes
-    if gpu is None and total is None and any(settings.per_process_memory_fraction < 1 for settings in others):
-        raise UsageError(
-            "per_process_memory_fraction is a share of the device's memory, which this recording does not contain;"
-            " add --gpu, as in --gpu a100-40gb"
-        )
+    peak, recorded = timeline.peak_reserved(number), recorded_settings(timeline)
+    total, outside, name = None, 0, ""
+    if gpu is not None:
+        total, outside, name = gpu.total, gpu.context, gpu.name
+    elif any(settings.per_process_memory_fraction < 1 for settings in (recorded, *others)):
+        total = timeline.devices[number].total_bytes
+        name = "" if total is None else f"a device of {format_bytes(total)}"
+        if total is None and any(settings.per_process_memory_fraction < 1 for settings in others):
+            raise UsageError(
+                "per_process_memory_fraction is a share of the device's memory, which this recording does not contain;"
+                " add --gpu, as in --gpu a100-40gb"
+            )
 
     def figures(settings: AllocatorSettings) -> ReplayFigures:
-        device = None
-        if gpu is not None:
-            device = SimpleDevice(gpu.total, outside=gpu.context)
-        elif settings.per_process_memory_fraction < 1 and total is not None:
-            device = SimpleDevice(total)
-        return _figures(timeline, number, settings, device)
+        # the same device for each: what a limit costs would be taken for what a setting costs
+        return _figures(timeline, number, settings, None if total is None else SimpleDevice(total, outside))
 
     return WhatIf(
         device=timeline.devices[number].name,
         recorded_reserved=None if peak is None else peak.bytes,
-        before=figures(recorded_settings(timeline)),
+        before=figures(recorded),
         after=tuple(map(figures, others)),
         began_in_use=bool((timeline.rows.alloc_event[timeline.rows.device == number] < 0).any()),
-        gpu="" if gpu is None else gpu.name,
-        refused=() if gpu is not None else recorded_failures(timeline, number),
+        gpu=name,
+        refused=() if total is not None else recorded_failures(timeline, number),
     )
 
 

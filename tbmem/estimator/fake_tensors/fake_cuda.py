@@ -10,7 +10,7 @@ import sys
 import types
 import weakref
 from collections.abc import Callable, Iterator
-from itertools import chain
+from itertools import chain, count
 from typing import Any
 
 import torch
@@ -23,16 +23,18 @@ class _FakeStream:
     """A stream or an event on which all work is done."""
 
     device = torch.device("cuda", 0)
-    device_index, device_type, stream_id, cuda_stream = 0, 1, 0, 0
+    device_index, device_type, cuda_stream = 0, 1, 0
 
     def __init__(self, *_: Any, **__: Any) -> None:
         """Accept the arguments of torch's own."""
+        self.stream_id = next(_stream_numbers)
 
     def __enter__(self) -> _FakeStream:
+        _streams.append(self)
         return self
 
     def __exit__(self, *_: Any) -> None:
-        return None
+        _streams.pop()
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("__"):
@@ -48,6 +50,16 @@ class _FakeEvent(_FakeStream):
     pass
 
 
+_stream_numbers = count()
+_streams = [_FakeStream()]
+"""The default stream, and those that were entered within each other."""
+
+
+def current_stream() -> int:
+    """The number of the stream that torch.cuda would allocate for; 0 is the default one."""
+    return _streams[-1].stream_id
+
+
 def _answer(value: Any) -> Callable[..., Any]:
     """A function that returns a value; a new one for each name, as torch's compiler requires."""
     return lambda *_, **__: value
@@ -57,13 +69,15 @@ def _answer(value: Any) -> Callable[..., Any]:
 def fake_cuda_device(devices: int, capability: tuple[int, int], total: int) -> Iterator[None]:
     """Within the block torch.cuda reports devices of this compute capability and total memory in bytes."""
     cuda, accelerator = torch.cuda, torch.accelerator
-    everywhere = {"is_available": True, "device_count": devices, "current_stream": _FakeStream()}
+    everywhere = {"is_available": True, "device_count": devices}
     with contextlib.ExitStack() as stack:
         stack.enter_context(patched(cuda, "Stream", _FakeStream))
         stack.enter_context(patched(cuda, "Event", _FakeEvent))
-        stack.enter_context(patched(cuda, "stream", lambda _: contextlib.nullcontext()))
+        stack.enter_context(patched(cuda, "stream", lambda stream: stream or contextlib.nullcontext()))
+        stack.enter_context(patched(cuda, "current_stream", lambda *_: _streams[-1]))
+        stack.enter_context(patched(accelerator, "current_stream", lambda *_: _streams[-1]))
         for target, answers in (
-            (cuda, {**everywhere, **_answers(capability, total), "default_stream": everywhere["current_stream"]}),
+            (cuda, {**everywhere, **_answers(capability, total), "default_stream": _streams[0]}),
             (cuda.memory, {"_record_memory_history": None}),
             (torch.Tensor, {"record_stream": None}),
             (cuda.nvtx, dict.fromkeys(("range_push", "range_pop", "range_start", "range_end", "mark"))),
@@ -142,6 +156,24 @@ def patched_module_moves() -> Iterator[None]:
         return module
 
     with patched(nn.Module, "_apply", _apply), patched(FakeTensor, "__deepcopy__", _deepcopy):
+        yield
+
+
+@contextlib.contextmanager
+def recurrent_cells() -> Iterator[None]:
+    """Within the block recurrent layers run cell by cell: cuDNN, which a CUDA build of torch has, needs addresses."""
+
+    def by_cell(forward: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with torch.backends.cudnn.flags(enabled=False):
+                return forward(*args, **kwargs)
+
+        return run
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(patched(nn.RNNBase, "flatten_parameters", lambda _: None))
+        for kind in (nn.RNN, nn.LSTM, nn.GRU):
+            stack.enter_context(patched(kind, "forward", by_cell(kind.forward)))
         yield
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from tbmem.estimator.fake_tensors.reductions import reduction_scratch
 from tbmem.units import KIB, MIB, round_up
 
 _ATEN = torch.ops.aten
@@ -24,9 +25,9 @@ def workspace_bytes(capability: tuple[int, int]) -> int:
     return 32 * MIB if capability[0] in (9, 10) else 2 * 4096 * KIB + 8 * 16 * KIB
 
 
-def scratch_bytes(operator: Any, args: tuple[Any, ...]) -> int:
-    """Bytes that an operator allocates and frees while it runs."""
-    return _RULES[operator](args) if operator in _RULES else 0
+def scratch_bytes(operator: Any, args: tuple[Any, ...], capability: tuple[int, int]) -> int:
+    """Bytes that an operator allocates and frees while it runs on a GPU of this compute capability."""
+    return _RULES[operator](args) if operator in _RULES else reduction_scratch(operator, args, capability)
 
 
 def _flash_backward(args: tuple[Any, ...]) -> int:
@@ -39,17 +40,71 @@ def _flash_backward(args: tuple[Any, ...]) -> int:
     return int(batch * heads * rows * (round_up(width, 32) + 1) * 4)
 
 
-def _embedding_backward(args: tuple[Any, ...]) -> int:
-    """More than 3,072 indices are sorted together with their order: two copies of both.
+def _efficient_backward(args: tuple[Any, ...]) -> int:
+    """Gradients of the query are accumulated in float32, in tiles of 64 rows and columns.
 
-    Source: ``aten/src/ATen/native/cuda/Embedding.cu``, ``embedding_dense_backward_cuda``.
+    Half precision wider than 128 also accumulates those of key and value (in one part). Sums over the output's rows are
+    the kernel's own in half precision, else those of a product of its size. Grouped heads have gradients of key and
+    value for each head of the query first. Source: ``aten/src/ATen/native/transformers/cuda/attention_backward.cu`` and
+    ``mem_eff_attention/kernel_backward.h`` (``workspace_size``).
     """
-    indices = args[1].numel()
-    return int(indices * args[1].element_size() * 4) if indices > 3072 else 0
+    query, key = args[1], args[2]
+    batch, heads, length, width = query.shape
+    tiles = (round_up(length, 64) // 64) * (round_up(width, 64) // 64)
+    accumulated = tiles * 64 * 64 + round_up(length, 64) // 64 * 4
+    is_half = query.element_size() == 2
+    if is_half and width > 128:
+        accumulated += 2 * round_up(key.shape[2], 128) * round_up(width, 128)
+    sums, workspace = batch * heads * length * 4, batch * heads * accumulated * 4
+    grouped = 2 * batch * heads * key.shape[2] * width * query.element_size() if key.shape[1] != heads else 0
+    product = 0 if is_half else query.numel() * 4 + sums
+    return int(grouped + sums + max(product, workspace))
+
+
+def _softmax_backward(args: tuple[Any, ...]) -> int:
+    """The product of gradient and output; source: ``aten/src/ATen/native/cuda/SoftMax.cu``."""
+    return int(args[1].numel() * max(args[0].element_size(), args[1].element_size()))
+
+
+def _safe_softmax(args: tuple[Any, ...]) -> int:
+    """A bool for each score that is minus infinity; source: ``aten/src/ATen/native/transformers/attention.cpp``."""
+    return int(args[0].numel())
+
+
+def _embedding_backward(args: tuple[Any, ...]) -> int:
+    """More than 3,072 indices are sorted together with their order, then gradients of up to ten of them are added up.
+
+    Source: ``aten/src/ATen/native/cuda/Embedding.cu``, ``embedding_dense_backward_cuda``, and
+    ``EmbeddingBackwardKernel.cu`` (``grad_weight_per_segment``, in float32).
+    """
+    gradient, indices, rows = args[:3]
+    count, size = indices.numel(), indices.element_size()
+    if count <= 3072:
+        return 0
+    segments = min(count, rows)
+    parts = count // 10 + segments
+    sums = parts * round_up(gradient.shape[-1], 32) * 4
+    return int(max(4 * count * size, (3 * count + 2 * segments + parts) * size + sums))
+
+
+def _log_sum_exp(args: tuple[Any, ...]) -> int:
+    """Exponentials of all values; source: ``aten/src/ATen/native/ReduceOps.cpp``, ``logsumexp_out_impl``."""
+    return int(args[0].numel() * args[0].element_size())
+
+
+def _cross_entropy_of_logits(args: tuple[Any, ...]) -> int:
+    """Two intermediates, one of which may be the result; source: ``aten/src/ATen/native/Loss.cpp``."""
+    reduced = len(args) <= 4 or args[4] != 0
+    return int((1 + reduced) * args[0].numel() * args[0].element_size())
 
 
 _RULES = {
     _ATEN._scaled_dot_product_flash_attention_backward.default: _flash_backward,
+    _ATEN._scaled_dot_product_efficient_attention_backward.default: _efficient_backward,
+    _ATEN._softmax_backward_data.default: _softmax_backward,
+    _ATEN._safe_softmax.default: _safe_softmax,
+    _ATEN.logsumexp.default: _log_sum_exp,
+    _ATEN.binary_cross_entropy_with_logits.default: _cross_entropy_of_logits,
     _ATEN.embedding_dense_backward.default: _embedding_backward,
 }
 

@@ -89,7 +89,7 @@ class PipelineTraining(RankTraining):
 
     def _infer(self) -> None:
         self.observer.begin_phase(Phase.FORWARD)
-        with torch.no_grad(), self._autocast():
+        with self._without_gradients(), self._autocast():
             for part in range(self.job.parts):
                 inputs = self._batch()[0]
                 if not self._first:

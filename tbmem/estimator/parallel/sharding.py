@@ -16,8 +16,9 @@ from tbmem.errors import UsageError
 from tbmem.estimator.parallel.fake_ranks import as_placed, local, mesh_of, stage_of
 from tbmem.estimator.tracker.tracker import AllocationTracker, counting
 from tbmem.estimator.workload.decoder import Decoder, MoEFeedForward
+from tbmem.estimator.workload.layers import transformer_layers
 from tbmem.estimator.workload.optimizers import HostOptimizer, make_optimizer
-from tbmem.estimator.workload.train_step import Training, transformer_layers
+from tbmem.estimator.workload.train_step import Training
 from tbmem.estimator.workload.workload import Workload, dtype_of
 from tbmem.model.category import Category
 from tbmem.model.job import Job

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import FrameType
@@ -34,6 +34,7 @@ class _Row:
     module: int
     operator: int
     stack: int
+    stream: int
     free_event: int = -1
 
 
@@ -48,6 +49,8 @@ class AllocationLog:
         self.operators: dict[str, int] = {}
         """Numbers of operators that allocated."""
         self.lines = SourceLines()
+        self.stream: Callable[[], int] = int
+        """The number of the CUDA stream that allocates; 0 where there are none."""
         self._step = -1
         self._events = 0
         self._step_starts: list[int] = []
@@ -64,7 +67,8 @@ class AllocationLog:
         tensor instead of allocating.
         """
         row, number = len(self.rows), self.operators.setdefault(operator, len(self.operators))
-        self.rows.append(_Row(size, self._events, self._step, phase, self._module_number(module), number, stack))
+        where = (self._step, phase, self._module_number(module), number, stack, self.stream())
+        self.rows.append(_Row(size, self._events, *where))
         self._events += 1
         if accumulates:
             self._accumulated.append(row)

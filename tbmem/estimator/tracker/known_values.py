@@ -23,6 +23,8 @@ _VALUE = "tbmem_value"
 _ATEN = torch.ops.aten
 _INDEX = _ATEN.index.Tensor
 _SELECT = _ATEN.masked_select.default
+_OR = frozenset({_ATEN.bitwise_or.Tensor, _ATEN.logical_or.default})
+_AND = frozenset({_ATEN.bitwise_and.Tensor, _ATEN.logical_and.default})
 _BUILT_IN = ("aten", "prims")
 _LAYOUT = frozenset({"set_", "resize_", "resize_as_"})
 _MASKS = (torch.bool, torch.uint8)
@@ -123,8 +125,12 @@ class KnownValues:
             return
         if operator._schema.is_mutable:
             self._write(operator, args, kwargs)
-        elif self._is_wanted(operator, result) and (real := self._computed(operator, args, kwargs)) is not _NOT_KNOWN:
-            self._remember(result, real)
+        elif self._is_wanted(operator, result):
+            real = self._computed(operator, args, kwargs)
+            if real is _NOT_KNOWN and operator in _OR | _AND:
+                real = self._decided(operator, args, result)
+            if real is not _NOT_KNOWN:
+                self._remember(result, real)
 
     def run_data_dependent(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Result of an operator whose output size depends on values; ``None`` if these are unknown."""
@@ -176,6 +182,20 @@ class KnownValues:
                 return operator(*positional, **named)
         except Exception:  # the fake operator has succeeded: values do not matter
             return _NOT_KNOWN
+
+    def _decided(self, operator: Any, args: tuple[Any, ...], result: torch.Tensor) -> Any:
+        """The result of "or" with a known operand that is all True, of "and" with one that is all False.
+
+        Loops that end with the longest of their outputs, such as ``generate()``, would not end otherwise.
+        """
+        known = [real for real in map(self.of, args) if real is not None]
+        with torch._C._DisableTorchDispatch():
+            for real in known:
+                if operator in _OR and real.dtype is torch.bool and real.all():
+                    return torch.ones(result.shape, dtype=result.dtype)
+                if operator in _AND and not real.any():
+                    return torch.zeros(result.shape, dtype=result.dtype)
+        return _NOT_KNOWN
 
     def _real(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):

@@ -14,8 +14,10 @@ import torch
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tbmem.errors import UsageError
 from tbmem.estimator.fake_tensors.fake_cuda import patched
 from tbmem.estimator.fake_tensors.workspaces import scratch_bytes, workspace_bytes
+from tbmem.estimator.refusals import REHEARSE
 from tbmem.estimator.tracker.allocation_log import AllocationLog
 from tbmem.estimator.tracker.known_values import DependsOnValueError, KnownValues, UnknownNumber, is_integer, tensors_in
 from tbmem.estimator.tracker.module_stack import ModuleStack
@@ -78,6 +80,8 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._device = device
         self._mode = mode
         self._capability = capability
+        self._index: int | None = None
+        """Of the device whose storages were counted."""
         self._storages: dict[int, _Ref] = {}
         self._owners: dict[int, str] = {}
         """Module of each marked row."""
@@ -114,6 +118,8 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func is _DEVICE and isinstance(args[0], FakeTensor):
             return args[0].device
         kwargs = kwargs or {}
+        if torch.is_inference_mode_enabled() and (result := self._composed(func, args, kwargs)) is not NotImplemented:
+            return result
         if self._mode is None:
             result = func(*args, **kwargs)
         elif func is _READ:
@@ -133,12 +139,22 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._log_workspace(func, result, self._capability)
         for tensor in tensors_in(result):
             self._track(tensor, operator, accumulates, func.namespace in _COMMUNICATION)
-        if self._capability is not None and (size := scratch_bytes(func, args)):
+        if self._capability is not None and (size := scratch_bytes(func, args, self._capability)):
             # allocated and freed while the operator runs
             row = self.log.alloc(size, f"{operator} (scratch)", *self._where())
             self.log.categories[row] = Category.TEMPORARY
             self.log.free(row)
         return result
+
+    def _composed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operator as those it consists of, each seen by the tracker; NotImplemented if it is a kernel.
+
+        Outside of inference mode autograd has done this before.
+        """
+        if not isinstance(func, torch._ops.OpOverload):
+            return NotImplemented
+        with self:
+            return func.decompose(*args, **kwargs)
 
     def _note_forward(self) -> None:
         if _in_backward():
@@ -238,6 +254,8 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> None:
         if not self._counts(tensor):
             return
+        if self._mode is not None:
+            self._check_device(tensor.device.index)
         storage = tensor.untyped_storage()
         reference = self._storages.get(storage._cdata)
         if reference is None:
@@ -248,6 +266,15 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return
         if size := storage.nbytes():
             self._allocated(reference, size, operator, accumulates, communicates)
+
+    def _check_device(self, index: int | None) -> None:
+        if self._index is None:
+            self._index = index
+        elif index is not None and index != self._index:
+            raise UsageError(
+                f"{self.line()}: tensors are on {self._device}:{self._index} and {self._device}:{index}, and an"
+                f" estimate has one GPU: put all on one, or {REHEARSE}"
+            )
 
     def _allocated(
         self, reference: _Ref, size: int, operator: str, accumulates: bool = False, communicates: bool = False

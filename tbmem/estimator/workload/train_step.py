@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from itertools import chain
 from typing import Any, Protocol
 
 import torch
@@ -14,6 +13,7 @@ from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint
 
 from tbmem.errors import UsageError
+from tbmem.estimator.workload.layers import transformer_layers
 from tbmem.estimator.workload.optimizers import HostOptimizer, make_optimizer
 from tbmem.estimator.workload.workload import Workload, dtype_of
 from tbmem.model.category import Category, Phase
@@ -90,8 +90,12 @@ class Training:
 
     def _infer(self) -> None:
         self.observer.begin_phase(Phase.FORWARD)
-        with torch.no_grad(), self._autocast():
-            self.workload.forward(self.model, self._batch())
+        batch = self._batch()
+        with self._without_gradients(), self._autocast():
+            if self.workload.step is not None:
+                self.workload.step(self.model, batch, None)
+            else:
+                self.workload.forward(self.model, batch)
 
     def _users_step(self, step: Callable[[nn.Module, Any, Any], Any]) -> None:
         """Run the user's own step; hooks of the optimizer report its phase."""
@@ -168,6 +172,9 @@ class Training:
         """The model on the job's device."""
         return model.to(device=self.job.device, dtype=self._dtype)
 
+    def _without_gradients(self) -> AbstractContextManager[Any]:
+        return torch.inference_mode() if self.job.inference_mode else torch.no_grad()
+
     def _autocast(self) -> AbstractContextManager[Any]:
         if self.job.amp is None or self.job.fsdp > 1:
             # FSDP has its own mixed-precision policy
@@ -206,27 +213,6 @@ class Training:
         if self.workload.optimizer is not None:
             return self.workload.optimizer(parameters)
         return make_optimizer(self.job, parameters)
-
-
-def transformer_layers(model: nn.Module) -> list[nn.Module]:
-    """The layers of a model: the outermost lists of modules of the same type.
-
-    If some of these have submodules, only those count.
-    """
-    stacks = list(_stacks(model))
-    blocks = [stack for stack in stacks if any(True for layer in stack for _ in layer.children())]
-    return list(dict.fromkeys(chain.from_iterable(blocks or stacks)))
-
-
-def _stacks(module: nn.Module) -> Iterator[list[nn.Module]]:
-    children = list(module.children())
-    alike = len(children) > 1 and len({type(child) for child in children}) == 1
-    if alike and isinstance(module, (nn.ModuleList, nn.Sequential)):
-        if any(True for _ in module.parameters()):
-            yield children
-        return
-    for child in children:
-        yield from _stacks(child)
 
 
 def _enable_checkpointing(layer: nn.Module) -> None:

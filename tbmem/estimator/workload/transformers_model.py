@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from tbmem.errors import UsageError
+from tbmem.estimator.refusals import REHEARSE
 from tbmem.estimator.workload.decoder import SHAPES
 from tbmem.model.job import Job
 
@@ -86,8 +87,8 @@ def _read(path: Path) -> dict[str, Any]:
         raise UsageError(f"--model {path}: model_type is missing, which says what kind of model it is")
     if config.get("quantization_config") is not None:
         raise UsageError(
-            f"--model {path}: quantization_config: memory of quantized weights is not estimated; write a factory, or"
-            " take it out for the model without quantization"
+            f"--model {path}: quantization_config: memory of quantized weights is not estimated; take it out for the"
+            f" model without quantization, or {REHEARSE}"
         )
     return config
 

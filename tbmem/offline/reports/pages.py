@@ -17,8 +17,8 @@ from tbmem.analysis.runs.run_status import run_status
 from tbmem.errors import TbmemError, UsageError
 from tbmem.model.files import write_file
 from tbmem.model.timeline_tables import OperatorCalls
-from tbmem.offline.analyze import Pair
-from tbmem.offline.live_logs import read_run
+from tbmem.offline.analyze import Pair, analyze
+from tbmem.offline.live_logs import read_run, recordings_alone
 from tbmem.offline.queries.answers import DEVICE_VIEWS, Answers
 from tbmem.present.page import key_of, web_page
 from tbmem.present.views.comparison import Side, compare_view, side_of, sides_view
@@ -46,15 +46,23 @@ _MIN_PEAK_FRACTION = 0.001
 
 
 def write_html(run: str | os.PathLike[str], path: str | os.PathLike[str], now: Callable[[], float] = time.time) -> Path:
-    """Write the page of a run as one file.
+    """Write the page of a run, or of recordings without a live log, as one file.
 
     Raises:
         FileFormatError: There is no such run, or its log is damaged.
         UsageError: There are several runs in the folder.
         RunFolderError: The file cannot be written.
     """
-    logs = read_run(run)
-    return write_file(path, run_html(logs.folder, logs.name, format_moment(now())).encode())
+    written, alone = format_moment(now()), recordings_alone(run)
+    if alone is None:
+        logs = read_run(run)
+        page = run_html(logs.folder, logs.name, written)
+    elif alone.is_dir():
+        folder = alone.absolute()
+        page = run_html(folder, folder.name or "run", written)
+    else:
+        page = analysis_html(subject_of(analyze(alone)), written)
+    return write_file(path, page.encode())
 
 
 def run_html(folder: Path, name: str, written: str) -> str:

@@ -36,6 +36,8 @@ def estimate_lines(estimate: Estimate) -> Iterator[str]:
         yield f"  outside         {format_bytes(size):>12}   {name}, not the allocator's"
     yield ""
     phase = f"in the {word_of(estimate.peak_phase)} of step {estimate.peak_step}"
+    if estimate.peak_step < 0:
+        phase = "before the first step, where the model is made"
     yield f"The peak is {phase}. {estimate.sentence}"
     rounding = estimate.peak_allocated - sum(estimate.by_category.values())
     yield from _table("Peak by category", estimate.by_category)
@@ -52,7 +54,7 @@ def estimate_lines(estimate: Estimate) -> Iterator[str]:
     for note in estimate.notes:
         yield f"Note: {note}."
     if estimate.executed:
-        yield f"Executed on {estimate.executed}, in {estimate.seconds:.1f} s."
+        yield f"Executed on {estimate.executed}."
 
 
 def _headline(estimate: Estimate) -> str:
@@ -96,11 +98,13 @@ def _formula(estimate: Estimate) -> Iterator[str]:
 def _alternatives(estimate: Estimate) -> Iterator[str]:
     if estimate.alternatives:
         yield ""
-        yield "With one thing changed:"
-        yield f"  {'':<40} {'allocated':>12} {'reserved':>12}"
+        several = any(" + " in alternative.change for alternative in estimate.alternatives)
+        yield "With one thing changed, or several together:" if several else "With one thing changed:"
+        width = max(40, *(len(alternative.change) for alternative in estimate.alternatives))
+        yield f"  {'':<{width}} {'allocated':>12} {'reserved':>12}"
         for alternative in estimate.alternatives:
             sizes = f"{format_bytes(alternative.allocated):>12} {format_bytes(alternative.reserved):>12}"
-            yield f"  {alternative.change:<40} {sizes}   {_WORDS[alternative.fit]}"
+            yield f"  {alternative.change:<{width}} {sizes}   {_WORDS[alternative.fit]}"
         if not any("the largest that fits" in alternative.change for alternative in estimate.alternatives):
             yield "  no batch fits, however small"
         yield ""

@@ -53,7 +53,10 @@ def _verdict(result: Rehearsal, process: ProcessResult, device: DevicePeak) -> s
     if result.fits:
         return f"It fits, with {format_bytes(device.headroom)} left."
     step = f"in step {process.steps + 1}" if process.steps else "in the first step or before it"
-    return f"It does not fit: {device.device} runs out of memory {step}."
+    sentence = f"It does not fit: {device.device} runs out of memory {step}"
+    if result.needed is None or result.headroom >= 0:
+        return f"{sentence}."
+    return f"{sentence}; {format_bytes(result.needed)} are needed, {format_bytes(-result.headroom)} more than it has."
 
 
 def _when(result: Rehearsal, process: ProcessResult, device: DevicePeak) -> str:
@@ -92,6 +95,11 @@ def trial_line(name: str, trial: Trial) -> str:
     if not trial.fits:
         return f"  {name} {trial.value}: out of memory"
     return f"  {name} {trial.value}: reserves {format_bytes(trial.reserved)} of {format_bytes(trial.room)}"
+
+
+def largest_view(answer: Largest) -> dict[str, Any]:
+    """The search as plain values for JSON."""
+    return {**asdict(answer), "result": None if answer.result is None else rehearsal_view(answer.result)}
 
 
 def largest_lines(answer: Largest) -> Iterator[str]:

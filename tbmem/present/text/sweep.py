@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tbmem.model.category import word_of
-from tbmem.model.sweep import PASSES, PRECISIONS, MemoryPeak, ModelFacts, Status, Sweep, SweepCase, SweepCell
+from tbmem.model.job import DTYPES
+from tbmem.model.sweep import PASSES, MemoryPeak, ModelFacts, Status, Sweep, SweepCase, SweepCell
 from tbmem.present.labels import columns
 from tbmem.units import format_bytes
 
@@ -25,7 +26,7 @@ def peak_table(sweep: Sweep) -> Iterator[str]:
     cells = _by_key(sweep)
     rows = []
     # models as they were asked for, then numbers, full precision before autocast's
-    sizes, precisions = list(sweep.models), list(PRECISIONS)
+    sizes, precisions = list(sweep.models), list(DTYPES)
     keys = {key[:-1] for key in cells}
     for key in sorted(keys, key=lambda key: (sizes.index(key[0]), key[1], key[2], precisions.index(key[3]))):
         pair = [cells.get((*key, what)) for what in PASSES]

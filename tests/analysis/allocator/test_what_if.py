@@ -181,6 +181,20 @@ def test_a_replay_that_runs_out_of_memory_says_so_and_is_no_saving() -> None:
     assert f"after {100 * after.replayed:.0f} % of the recording, where its row ends: {after.failure}." in text
 
 
+def test_all_replays_are_on_the_same_device() -> None:
+    # given a recording that reserves 500 MiB, on a device of 460 MiB
+    timeline = timeline_of_run(run(), AllocatorSettings(), 460 * MIB)
+
+    # when one of the settings is a share of the device's memory
+    (found,) = what_ifs(timeline, [parse_settings("per_process_memory_fraction:0.99"), EXPANDABLE])
+
+    # then the others have no more of it
+    assert found.gpu == "a device of 460.00 MiB"
+    for figures in (found.before, *found.after):
+        assert figures.peak_reserved <= 460 * MIB
+    assert "replayed on a device of 460.00 MiB" in "\n".join(what_if_lines("x", [found]))
+
+
 def test_a_share_of_a_device_of_unknown_size_is_asked_for() -> None:
     timeline = in_pieces(AllocatorSettings(), 70 * MIB)
     assert timeline.devices[0].total_bytes is None

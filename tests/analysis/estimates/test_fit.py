@@ -37,6 +37,7 @@ def run() -> SimulatedRun:
         phase=table[:, 4],
         category=table[:, 5],
         module=table[:, 6],
+        stream=np.zeros(len(table), dtype=np.int64),
         stack=np.full(len(table), -1),
         operator=np.zeros(len(table), dtype=np.int64),
         modules=("layers.0.up", "layers.1.up"),
@@ -60,6 +61,17 @@ def test_the_band_is_that_of_what_was_measured() -> None:
     assert alone.allocated_range == copies.allocated_range == (int(450 * MIB * 0.99), int(450 * MIB * 1.01))
     assert shards.allocated_range == (int(450 * MIB * 0.96), int(450 * MIB * 1.08))
     assert shards.reserved_range == (int(500 * MIB * 0.96), int(500 * MIB * 1.08))
+
+
+def test_a_compiled_training_may_need_less() -> None:
+    # given a run whose torch.compile was left out
+    made = run()
+    compiled = replace(made, about={**made.about, "compiled": True})
+    gpu = Gpu(name="tiny", capability=(9, 0), total=2 * GIB, context=100 * MIB)
+    # when
+    found = estimate_from_run(Job(model="gpt2"), compiled, AllocatorSettings(), gpu)
+    # then
+    assert found.allocated_range == (int(450 * MIB * 0.82), int(450 * MIB * 1.01))
 
 
 def test_the_peak_and_what_it_is_made_of() -> None:

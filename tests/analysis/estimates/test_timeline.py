@@ -100,6 +100,7 @@ def test_the_steady_peak_is_that_of_the_last_step() -> None:
         **{name: rows[:, place] for place, name in enumerate(("size", "alloc_event", "free_event", "step", "phase"))},
         category=rows[:, 5],
         module=np.full(3, -1),
+        stream=np.zeros(3, dtype=np.int64),
         stack=np.full(3, -1),
         operator=np.zeros(3, dtype=np.int64),
         operators=("aten::empty",),

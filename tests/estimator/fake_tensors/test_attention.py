@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from tbmem.estimator.fake_tensors.attention import kernel_for
+from tbmem.estimator.fake_tensors import attention
+from tbmem.estimator.fake_tensors.attention import Attention, kernel_for
 
 HALF, SINGLE = torch.bfloat16, torch.float32
-AMPERE, HOPPER, TURING = (8, 0), (9, 0), (7, 5)
+AMPERE, HOPPER, TURING, ADA = (8, 0), (9, 0), (7, 5), (8, 9)
+GROUPED = "efficient" if attention._VERSION >= (2, 14) else "math"
 
 
 def choice(
@@ -23,32 +25,46 @@ def choice(
     values: int = 64,
     mask: bool = False,
     causal: bool = True,
+    dropout: float = 0.0,
+    across: bool = False,
 ) -> str:
     query, key, value = (
-        torch.empty(2, number, tokens, wide, dtype=dtype, device="meta")
+        torch.empty(2, number, tokens, wide, dtype=dtype, device="meta", requires_grad=True)
         for number, tokens, wide in ((8, 16, width), (heads, length, width), (heads, length, values))
     )
+    if across:
+        query = query.mT.contiguous().mT
     given = torch.empty(16, length, dtype=torch.bool, device="meta") if mask else None
-    return kernel_for(capability, query, key, value, given, causal)
+    return kernel_for(capability, Attention(query, key, value, given, dropout, causal))
 
 
 @pytest.mark.parametrize(
     ("capability", "dtype", "asked", "kernel"),
     [
-        (HOPPER, HALF, {}, "flash"),
-        (HOPPER, SINGLE, {}, "efficient"),
-        (HOPPER, HALF, {"mask": True}, "efficient"),
-        (HOPPER, HALF, {"width": 512, "values": 512}, "efficient"),
-        (HOPPER, HALF, {"values": 32}, "efficient"),
-        (HOPPER, HALF, {"length": 32}, "efficient"),
-        (HOPPER, HALF, {"length": 32, "causal": False}, "flash"),
+        (AMPERE, HALF, {}, "flash"),
+        (AMPERE, SINGLE, {}, "efficient"),
+        (AMPERE, HALF, {"mask": True}, "efficient"),
+        (AMPERE, HALF, {"width": 512, "values": 512}, "efficient"),
+        (AMPERE, HALF, {"values": 32}, "efficient"),
+        (AMPERE, HALF, {"length": 32}, "efficient"),
+        (AMPERE, HALF, {"length": 32, "causal": False}, "flash"),
+        (AMPERE, SINGLE, {"across": True}, "math"),
+        (AMPERE, SINGLE, {"width": 30, "values": 30}, "math"),
+        (ADA, HALF, {"width": 208, "values": 208}, "efficient"),
         (TURING, HALF, {}, "math"),
         (TURING, torch.float16, {}, "efficient"),
+        (TURING, SINGLE, {"width": 30, "values": 30}, "efficient"),
+        (HOPPER, HALF, {}, "cudnn"),
+        (HOPPER, HALF, {"mask": True}, "cudnn"),
+        (HOPPER, HALF, {"dropout": 0.1}, "flash"),
+        (HOPPER, HALF, {"width": 20, "values": 20}, "flash"),
+        (HOPPER, HALF, {"width": 192, "values": 192}, "flash"),
+        (HOPPER, SINGLE, {}, "efficient"),
         # heads that share keys and values
-        (HOPPER, HALF, {"heads": 2}, "flash"),
-        (HOPPER, SINGLE, {"heads": 2}, "math"),
+        (AMPERE, HALF, {"heads": 2}, "flash"),
+        (AMPERE, SINGLE, {"heads": 2}, GROUPED),
         (HOPPER, HALF, {"heads": 2, "mask": True}, "cudnn"),
-        (AMPERE, HALF, {"heads": 2, "mask": True}, "math"),
+        (AMPERE, HALF, {"heads": 2, "mask": True}, GROUPED),
     ],
 )
 def test_the_kernel_follows_what_it_is_asked(

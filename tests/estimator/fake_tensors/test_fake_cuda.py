@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from tbmem.estimator.fake_tensors.fake_cuda import FakeMode
+from tbmem.estimator.fake_tensors.fake_cuda import FakeMode, current_stream, fake_cuda_device
 
 
 def test_waiting_for_a_collective_takes_no_memory() -> None:
@@ -28,3 +28,16 @@ def test_gradients_go_through_it() -> None:
     # then its gradient is like it
     assert isinstance(weight.grad, FakeTensor)
     assert weight.grad.shape == weight.shape
+
+
+def test_a_stream_is_the_current_one_within_its_block() -> None:
+    # given
+    with fake_cuda_device(1, (9, 0), 1 << 30):
+        stream = torch.cuda.Stream()
+        # when
+        with torch.cuda.stream(stream):
+            within, named = current_stream(), torch.cuda.current_stream()
+        # then
+        assert within == stream.stream_id != 0
+        assert named is stream
+        assert current_stream() == 0

@@ -10,9 +10,10 @@ import torch
 
 from tbmem.estimator.fake_tensors import workspaces
 from tbmem.estimator.fake_tensors.workspaces import register_gru, scratch_bytes, workspace_bytes
-from tbmem.units import KIB
+from tbmem.units import KIB, MIB
 
 ATEN = torch.ops.aten
+AMPERE = (8, 0)
 
 
 @pytest.fixture
@@ -38,26 +39,69 @@ def test_cublas_takes_what_its_default_setting_says(capability: tuple[int, int],
 
 
 @pytest.mark.parametrize(
-    ("count", "dtype", "size"),
-    [(3072, torch.int64, 0), (3073, torch.int64, 3073 * 8 * 4), (4096, torch.int32, 4096 * 4 * 4)],
+    ("count", "size"),
+    [
+        (3072, 0),
+        # sorted, then added up: 13,107 parts of ten and one for each of 50,000 rows, of 256 values in float32
+        (131072, 63_107 * 256 * 4 + (3 * 131072 + 2 * 50_000 + 63_107) * 8),
+    ],
 )
-def test_many_indices_are_sorted(count: int, dtype: torch.dtype, size: int) -> None:
-    indices = torch.empty(count, dtype=dtype, device="meta")
+def test_many_indices_are_sorted_and_their_gradients_added(count: int, size: int) -> None:
+    indices = torch.empty(count, dtype=torch.int64, device="meta")
+    gradient = torch.empty(count, 256, device="meta")
 
-    assert scratch_bytes(ATEN.embedding_dense_backward.default, (None, indices)) == size
+    assert scratch_bytes(ATEN.embedding_dense_backward.default, (gradient, indices, 50_000), AMPERE) == size
+
+
+def test_losses_of_logits_have_intermediates() -> None:
+    # given
+    rows = torch.empty(131072, 256, device="meta")
+    # then
+    assert scratch_bytes(ATEN.logsumexp.default, (rows, [1]), AMPERE) == 128 * MIB
+    assert scratch_bytes(ATEN.binary_cross_entropy_with_logits.default, (rows, rows), AMPERE) == 256 * MIB
+    assert (
+        scratch_bytes(ATEN.binary_cross_entropy_with_logits.default, (rows, rows, None, None, 0), AMPERE) == 128 * MIB
+    )
 
 
 def test_flash_attention_accumulates_in_padded_rows() -> None:
     # given 2 samples of 3 heads, 130 tokens of 40 values: 256 rows of 64, and one sum for each row, in float32
     query = torch.empty(2, 3, 130, 40, dtype=torch.bfloat16, device="meta")
 
-    size = scratch_bytes(ATEN._scaled_dot_product_flash_attention_backward.default, (None, query))
+    size = scratch_bytes(ATEN._scaled_dot_product_flash_attention_backward.default, (None, query), AMPERE)
 
     assert size == 2 * 3 * 256 * (64 + 1) * 4
 
 
+def test_softmax_multiplies_gradient_and_output() -> None:
+    gradient, output = (torch.empty(4, 8, dtype=dtype, device="meta") for dtype in (torch.bfloat16, torch.float32))
+
+    assert scratch_bytes(ATEN._softmax_backward_data.default, (gradient, output, -1, torch.float32), AMPERE) == 128
+    assert scratch_bytes(ATEN._safe_softmax.default, (output, -1), AMPERE) == 32
+
+
 def test_other_operators_take_nothing() -> None:
-    assert scratch_bytes(ATEN.mm.default, (torch.empty(2, 2), torch.empty(2, 2))) == 0
+    assert scratch_bytes(ATEN.mm.default, (torch.empty(2, 2), torch.empty(2, 2)), AMPERE) == 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "grouped", "size"),
+    [
+        # a float32 product of the output's size and two sums of its rows, more than what the workspace takes
+        (torch.float32, False, 2 * 8 * 128 * 64 * 4 + 2 * (2 * 8 * 128 * 4)),
+        # one sum of its rows, and two tiles of 64 by 64 for each head
+        (torch.bfloat16, False, 2 * 8 * 128 * 4 + 2 * 8 * 2 * (64 * 64 + 4) * 4),
+        # gradients of keys and values for eight heads instead of two
+        (torch.bfloat16, True, 2 * 8 * 128 * 4 + 2 * 8 * 2 * (64 * 64 + 4) * 4 + 2 * (2 * 8 * 128 * 64 * 2)),
+    ],
+)
+def test_efficient_attention_accumulates_in_tiles(dtype: torch.dtype, grouped: bool, size: int) -> None:
+    query = torch.empty(2, 8, 128, 64, dtype=dtype, device="meta")
+    key = torch.empty(2, 2 if grouped else 8, 128, 64, dtype=dtype, device="meta")
+
+    found = scratch_bytes(ATEN._scaled_dot_product_efficient_attention_backward.default, (None, query, key), AMPERE)
+
+    assert found == size
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -17,6 +17,7 @@ from tests.conftest import PROJECT
 OF_A_TOKEN = 64
 """Bytes: 16 values in float32."""
 KNOWN = {
+    "generated": 80,
     **dict.fromkeys(("trimmed_by_item", "trimmed_by_int", "trimmed_by_tensor", "trimmed_by_numpy"), 4 * 30),
     **dict.fromkeys(("trimmed_as_numpy_says", "trimmed_by_fractions", "varlen", "top_as_given"), 4 * 30),
     **{"masked": 62, "selected": 62, "nonzero": 62, "mask_is_filled": 56, "repeated": 56, "split": 56},

@@ -1,45 +1,58 @@
-"""A model goes in; the layers that it is made of come out, of each of its halves."""
+"""A workload goes in; its steps run, and report their phases and what each tensor is."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import pytest
+import torch
 from torch import nn
 
-from tbmem.estimator.workload.train_step import transformer_layers
+from tbmem.estimator.workload.train_step import Training
+from tbmem.estimator.workload.workload import Workload
+from tbmem.model.category import Category, Phase
+from tbmem.model.job import Job
 
 
-def block() -> nn.Module:
-    return nn.Sequential(nn.Linear(2, 2), nn.GELU())
+class Notes:
+    """Keeps what a training reports."""
+
+    def __init__(self) -> None:
+        self.phases: list[Phase] = []
+        self.marked: dict[Category, int] = {}
+
+    def begin_step(self, step: int) -> None:
+        self.phases.clear()
+
+    def begin_phase(self, phase: Phase) -> None:
+        self.phases.append(phase)
+
+    def mark(self, tensor: Any, category: Category, module: str | None = None) -> None:
+        self.marked[category] = self.marked.get(category, 0) + isinstance(tensor, torch.Tensor)
 
 
-def mixture() -> nn.Module:
-    """A block with a list of its own."""
-    return nn.ModuleDict({"experts": nn.ModuleList([block(), block()])})
+def workload() -> Workload:
+    return Workload(
+        model=nn.Linear(4, 2), batch=(torch.ones(3, 4),), loss=lambda model, batch: model(*batch).square().mean()
+    )
 
 
-@pytest.mark.parametrize(
-    ("parts", "count"),
-    [
-        ({"encoder": [block() for _ in range(2)], "decoder": [block() for _ in range(3)]}, 5),
-        ({"layers": [mixture() for _ in range(4)]}, 4),
-        ({"layers": [nn.Linear(2, 2) for _ in range(3)]}, 3),
-        ({"layers": [block() for _ in range(2)], "heads": [nn.Linear(2, 2) for _ in range(3)]}, 2),
-        ({"layers": [nn.GELU() for _ in range(3)]}, 0),
-        ({"layers": [block(), nn.Linear(2, 2)]}, 0),
-    ],
-)
-def test_layers_are_those_of_all_lists_of_like_modules(parts: dict[str, Any], count: int) -> None:
-    model = nn.ModuleDict({name: nn.ModuleList(layers) for name, layers in parts.items()})
-
-    layers = transformer_layers(model)
-
-    assert len(layers) == count
-    assert all(any(layer is one for one in layers) for layer in parts.get("encoder", ()))
+def test_a_step_has_its_phases_and_names_its_tensors() -> None:
+    # given
+    notes = Notes()
+    training = Training(Job(model="m", device="cpu"), workload(), notes)
+    # when
+    training.run()
+    # then
+    assert notes.phases == [Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.OTHER]
+    assert all(notes.marked[one] for one in (Category.PARAMETER, Category.GRADIENT, Category.OPTIMIZER_STATE))
 
 
-def test_a_layer_that_is_in_two_lists_is_one() -> None:
-    shared = [block(), block()]
-
-    assert len(transformer_layers(nn.ModuleList([nn.ModuleList(shared), nn.Sequential(*shared), nn.Identity()]))) == 2
+def test_parts_of_a_batch_accumulate_into_the_same_gradients() -> None:
+    # given
+    notes = Notes()
+    training = Training(Job(model="m", device="cpu", batch=2, accumulate=2), workload(), notes)
+    # when
+    training.step(0)
+    # then
+    assert notes.phases.count(Phase.BACKWARD) == 2
+    assert all(parameter.grad is None for parameter in training.model.parameters())

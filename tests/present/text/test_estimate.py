@@ -60,3 +60,15 @@ def test_inference_has_no_optimizer_to_speak_of() -> None:
     text = "\n".join(estimate_lines(replace(judged(), job=Job(model="gpt2", inference=True))))
 
     assert "optimizer's state" not in text
+
+
+def test_no_duration_is_told_that_is_a_part_of_the_whole() -> None:
+    (last,) = [line for line in estimate_lines(replace(judged(), executed="fake CUDA tensors")) if "Executed" in line]
+
+    assert last == "Executed on fake CUDA tensors."
+
+
+def test_a_peak_before_the_first_step_is_not_a_step() -> None:
+    text = "\n".join(estimate_lines(replace(judged(), peak_step=-1, peak_phase="setup")))
+
+    assert "The peak is before the first step, where the model is made." in text

@@ -1,0 +1,189 @@
+"""Estimates changes to a training run that would make it fit: one alone, or several together where none is enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Any, NamedTuple
+
+from tbmem.analysis.estimates.fit import HIGH, Alternative, Estimate, Fit
+from tbmem.errors import UsageError
+from tbmem.model.job import Job
+from tbmem.units import MIB
+
+NCCL = 400 * MIB
+"""Typical bytes of NCCL's buffers for a group of ranks in one node."""
+EstimateAll = Callable[[Sequence[Job]], list[Estimate | UsageError]]
+"""Estimates jobs, all for the same GPU."""
+_HAS_FUSED = ("adamw", "adam", "sgd", "momentum", "adagrad")
+_BF16 = (8, 0)
+"""The first compute capability with bfloat16."""
+_NODE, _MOST_RANKS = 8, 1024
+_COMBINED, _SHOWN = 5, 3
+"""Changes that are combined, those that save most; and combinations that are shown."""
+_TRIES, _LARGEST_BATCH = 9, 4096
+
+
+class _Change(NamedTuple):
+    """A change, and the fields of the job that it sets or depends on: two that share one do not go together."""
+
+    name: str
+    fields: dict[str, Any]
+
+    def applied(self, job: Job) -> Job:
+        return replace(job, **self.fields)
+
+
+_Tried = list[tuple[_Change, Estimate]]
+
+
+def alternatives_to(first: Estimate, estimate_all: EstimateAll) -> Iterator[Alternative]:
+    """Changes that save memory: single ones, some together if none is enough, and the largest batch that fits."""
+    tried = _estimated([*_changes(first), *_more_ranks(first)], first, estimate_all)
+    tried += _enough_ranks(first, estimate_all)
+    yield from (_alternative(change.name, estimate) for change, estimate in tried)
+    if first.fit is not Fit.FITS and not any(estimate.fit is Fit.FITS for _, estimate in tried):
+        together = _combined(first, tried, estimate_all)
+        yield from (_alternative(change.name, estimate) for change, estimate in together)
+    largest = _largest_batch(first, estimate_all)
+    if largest is not None:
+        yield _alternative(f"batch {largest.job.batch}, the largest that fits", largest)
+
+
+def _alternative(change: str, estimate: Estimate) -> Alternative:
+    allocated, reserved = estimate.peak_allocated, estimate.peak_reserved
+    return Alternative(
+        change=change, allocated=allocated, reserved=reserved, fit=estimate.fit, batch=estimate.job.batch
+    )
+
+
+def _estimated(changes: Sequence[_Change], first: Estimate, estimate_all: EstimateAll) -> _Tried:
+    """The changes that can be executed and save memory."""
+    outcomes = estimate_all([change.applied(first.job) for change in changes]) if changes else []
+    return [
+        (change, outcome)
+        for change, outcome in zip(changes, outcomes, strict=True)
+        if isinstance(outcome, Estimate) and outcome.peak_reserved < first.peak_reserved
+    ]
+
+
+def _changes(first: Estimate) -> Iterator[_Change]:
+    job, full_precision = first.job, first.dtype in ("", "float32")
+    has_bf16 = job.capability >= _BF16
+    if not job.checkpoint:
+        yield _Change("activation checkpointing", {"checkpoint": True})
+    if full_precision and job.amp is None:
+        yield (
+            _Change("bf16 autocast", {"amp": "bfloat16"}) if has_bf16 else _Change("fp16 autocast", {"amp": "float16"})
+        )
+    if full_precision and has_bf16:
+        yield _Change("bf16 throughout", {"dtype": "bfloat16", "amp": None})
+    if job.optimizer in _HAS_FUSED and job.implementation in ("default", "foreach") and not job.offload:
+        yield _Change("fused optimizer", {"implementation": "fused"})
+    if job.optimizer in ("adam", "adamw"):
+        yield _Change("8-bit AdamW", {"optimizer": "adamw8bit", "implementation": "default"})
+    if not job.offload and job.world_size == 1:
+        depends = {"optimizer": job.optimizer, "implementation": job.implementation, "world_size": 1}
+        yield _Change("optimizer state in host memory", {"offload": True, **depends})
+    parts = 2 * job.parts
+    if job.batch % parts == 0 and job.pipeline > 1:
+        yield _Change(f"batch in {parts} microbatches", {"microbatches": parts})
+    elif job.batch % parts == 0:
+        yield _Change(f"batch in {parts} parts", {"accumulate": parts})
+
+
+def _more_ranks(first: Estimate) -> Iterator[_Change]:
+    """States sharded over the ranks that hold copies of them."""
+    job = first.job
+    if job.replicate > 1:
+        ranks = job.fsdp * job.replicate
+        yield _Change(f"FSDP over {ranks}, without copies", {"fsdp": ranks, "replicate": 1})
+
+
+def _sharded(job: Job, factor: int) -> _Change:
+    """States sharded over some times the ranks."""
+    fields = {"fsdp": factor * job.fsdp, "world_size": factor * job.world_size}
+    return _Change(f"FSDP over {fields['fsdp']}", fields)
+
+
+def _enough_ranks(first: Estimate, estimate_all: EstimateAll) -> _Tried:
+    """States sharded over as many ranks as are needed; nothing if no number of them is enough."""
+    factor = ranks_that_fit(first) if first.job.replicate == 1 else None
+    while factor is not None and factor <= _MOST_RANKS:
+        tried = _estimated([_sharded(first.job, factor)], first, estimate_all)
+        if not tried or tried[0][1].fit is Fit.FITS:
+            return tried
+        factor *= 2
+    return []
+
+
+def ranks_that_fit(first: Estimate) -> int | None:
+    """The smallest power of two up to 1,024 of times as many ranks so that it should fit; ``None`` if there is none.
+
+    Parameters, gradients and optimizer state are divided by their number; the rest stays.
+    """
+    formula = first.formula
+    states = formula.parameters + formula.optimizer + formula.gradients
+    room = (first.capacity - sum(first.outside.values()) - NCCL) / HIGH
+    for ranks in (1 << power for power in range(1, 11)):
+        if first.peak_reserved - states * (1 - 1 / ranks) <= room:
+            return ranks
+    return None
+
+
+def _combined(first: Estimate, tried: _Tried, estimate_all: EstimateAll) -> _Tried:
+    """The fewest changes together that fit, two or three of those that save most."""
+    single = [change for change, _ in sorted(tried, key=lambda pair: pair[1].peak_reserved)][:_COMBINED]
+    if first.job.replicate == 1 and not any("fsdp" in change.fields for change in single):
+        single.append(_sharded(first.job, _NODE if first.job.world_size == 1 else 2))
+    for count in (2, 3):
+        several = [together for parts in combinations(single, count) if (together := _together(parts)) is not None]
+        fits = [pair for pair in _estimated(several, first, estimate_all) if pair[1].fit is Fit.FITS]
+        if fits:
+            return sorted(fits, key=lambda pair: pair[1].peak_reserved)[:_SHOWN]
+    return []
+
+
+def _together(changes: Sequence[_Change]) -> _Change | None:
+    """Several changes as one; ``None`` if they do not go together."""
+    fields = {name: value for change in changes for name, value in change.fields.items()}
+    if len(fields) < sum(len(change.fields) for change in changes):
+        return None
+    return _Change(" + ".join(change.name for change in changes), fields)
+
+
+def _largest_batch(first: Estimate, estimate_all: EstimateAll) -> Estimate | None:
+    """The estimate of the largest batch that fits; ``None`` if not even one sample per part of a step fits.
+
+    Each batch tried is a linear interpolation between the last two.
+    """
+    # the number of parts of a step does not change
+    unit = first.job.parts
+    fits, fails = (first, None) if first.fit is Fit.FITS else (None, first)
+    for _ in range(_TRIES):
+        batch = unit if fits is None else _next_batch(fits, fails, unit)
+        if batch is None or (fails is not None and batch >= fails.job.batch):
+            break
+        (estimate,) = estimate_all([replace(first.job, batch=batch)])
+        if isinstance(estimate, UsageError):
+            raise estimate
+        if estimate.fit is Fit.FITS:
+            fits = estimate
+        else:
+            fails = estimate
+    return fits
+
+
+def _next_batch(fits: Estimate, fails: Estimate | None, unit: int) -> int | None:
+    """The batch to try next; ``None`` if there is none between the two."""
+    low = fits.job.batch
+    if fails is None:
+        return low * 4 if low < _LARGEST_BATCH else None
+    width = fails.job.batch - low
+    if width <= unit:
+        return None
+    room = (fits.capacity - sum(fits.outside.values())) / HIGH
+    share = (room - fits.peak_reserved) / max(fails.peak_reserved - fits.peak_reserved, 1)
+    step = int(share * width) // unit * unit
+    return low + min(max(step, unit), (width - 1) // unit * unit)

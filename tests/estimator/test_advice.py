@@ -1,0 +1,155 @@
+"""A run that does not fit goes in, changes that would make it fit come out; how much each saves is made up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tbmem.analysis.allocator.settings import AllocatorSettings
+from tbmem.analysis.estimates.fit import Alternative, Estimate, Fit, estimate_from_run
+from tbmem.errors import UsageError
+from tbmem.estimator.advice import alternatives_to, ranks_that_fit
+from tbmem.model.gpus import gpu_named
+from tbmem.model.job import Job
+from tbmem.present.text.estimate import estimate_lines
+from tbmem.units import GIB
+from tests.estimator.test_estimate import JOB, run_of
+
+Sizes = Callable[[Job], tuple[float, float]]
+"""States and activations of a job, in GiB."""
+
+
+def plain(job: Job) -> tuple[float, float]:
+    """10 GiB of states and 1 GiB of activations a sample; half of these with checkpointing."""
+    return 10, job.batch / (2 if job.checkpoint else 1)
+
+
+def halved_by_each(job: Job) -> tuple[float, float]:
+    """States of a 7B, halved by bf16, and divided by ranks; activations that checkpointing halves."""
+    states = 112.0 / job.fsdp / (2 if job.dtype == "bfloat16" else 1) - (12 if job.implementation == "fused" else 0)
+    return max(states, 1), job.batch / (2 if job.checkpoint else 1)
+
+
+def flat_then_steep(job: Job) -> tuple[float, float]:
+    """What the optimizer needs hides the activations of small batches."""
+    return 10, max(job.batch / 4, 20)
+
+
+def estimator(gpu: str, sizes: Sizes) -> Callable[[Sequence[Job]], list[Estimate | UsageError]]:
+    def estimated(job: Job) -> Estimate:
+        job = replace(job, capability=gpu_named(gpu).capability)
+        size = np.array([int(part * GIB) for part in sizes(job)])
+        return estimate_from_run(job, replace(run_of(job), size=size), AllocatorSettings(), gpu_named(gpu))
+
+    return lambda jobs: [estimated(job) for job in jobs]
+
+
+def advice(job: Job, gpu: str, sizes: Sizes = plain) -> dict[str, Alternative]:
+    estimate_all = estimator(gpu, sizes)
+    (first,) = estimate_all([job])
+    assert isinstance(first, Estimate)
+    return {one.change: one for one in alternatives_to(first, estimate_all)}
+
+
+def test_what_would_make_it_fit() -> None:
+    # given a batch that is too large
+    found = advice(replace(JOB, batch=40), "a100-40gb")
+    # then
+    assert found["activation checkpointing"].fit is Fit.FITS
+    *_, largest = found.values()
+    assert largest.fit is Fit.FITS
+    assert 26 <= largest.batch <= 28
+    # what saves nothing is not said, and one change is enough
+    assert not any("bf16" in change or " + " in change or "FSDP" in change for change in found)
+
+
+def test_changes_are_combined_where_no_single_one_fits() -> None:
+    # given 112 GiB of states and 80 of activations
+    found = advice(replace(JOB, batch=80), "h100-80gb", halved_by_each)
+    # then
+    together = [change for change, one in found.items() if one.fit is Fit.FITS and "batch" not in change]
+    assert together
+    assert all(" + " in change for change in together)
+    assert any(change.startswith("FSDP over 8 + ") or change.endswith(" + FSDP over 8") for change in together)
+
+
+def test_a_fused_optimizer_saves_its_temporaries() -> None:
+    # given
+    found = advice(replace(JOB, batch=8), "h100-80gb", halved_by_each)
+    # then
+    assert found["fused optimizer"].reserved == (100 + 8) * GIB
+
+
+def test_ranks_are_as_many_as_are_needed() -> None:
+    # given 112 GiB of states, of which 16 ranks hold 7 each, beside 30 of activations
+    found = advice(replace(JOB, batch=30), "a100-40gb", halved_by_each)
+    # then
+    ranks = [change for change in found if change.startswith("FSDP") and " + " not in change]
+    assert [found[change].fit for change in ranks] == [Fit.FITS]
+
+
+def test_an_old_card_is_offered_what_it_has() -> None:
+    # given
+    asked: list[str] = []
+
+    def noting(job: Job) -> tuple[float, float]:
+        asked.extend(filter(None, (job.amp, job.dtype)))
+        return plain(job)
+
+    # when
+    advice(replace(JOB, batch=8), "t4", noting)
+    # then
+    assert "float16" in asked
+    assert "bfloat16" not in asked
+
+
+def test_halves_are_not_halved_again() -> None:
+    # given
+    asked: list[Job] = []
+    estimate_all = estimator("a100-40gb", plain)
+    (first,) = estimate_all([replace(JOB, batch=40)])
+    assert isinstance(first, Estimate)
+
+    def noting(jobs: Sequence[Job]) -> list[Estimate | UsageError]:
+        asked.extend(jobs)
+        return estimate_all(jobs)
+
+    # when
+    list(alternatives_to(replace(first, dtype="bfloat16"), noting))
+    # then
+    assert {(job.amp, job.dtype) for job in asked} == {(None, None)}
+
+
+@pytest.mark.parametrize("batch", [1, 8, 100, 400])
+def test_the_largest_batch_is_found_also_where_small_ones_need_the_same(batch: int) -> None:
+    # given
+    *_, largest = advice(replace(JOB, batch=batch), "a100-40gb", flat_then_steep).values()
+    # then (39.4 GiB - the context) / 1.03 - 10 GiB for the states, at a quarter of a GiB each
+    assert largest.change == f"batch {largest.batch}, the largest that fits"
+    assert 108 <= largest.batch <= 111
+
+
+def test_a_model_of_which_no_batch_fits() -> None:
+    # given
+    estimate_all = estimator("t4", flat_then_steep)
+    (first,) = estimate_all([JOB])
+    assert isinstance(first, Estimate)
+    # when
+    result = replace(first, alternatives=tuple(alternatives_to(first, estimate_all)))
+    # then
+    assert not any("largest" in one.change for one in result.alternatives)
+    assert "no batch fits" in "\n".join(estimate_lines(result)) or not result.alternatives
+
+
+def test_shards_are_as_few_as_may_fit() -> None:
+    # given
+    (estimated,) = estimator("a100-40gb", plain)([replace(JOB, batch=40)])
+    assert isinstance(estimated, Estimate)
+    states = replace(estimated.formula, parameters=30 * GIB)
+    # then
+    assert ranks_that_fit(replace(estimated, peak_reserved=50 * GIB, formula=states)) == 2
+    assert ranks_that_fit(replace(estimated, peak_reserved=65 * GIB, formula=states)) == 16
+    assert ranks_that_fit(replace(estimated, peak_reserved=90 * GIB, formula=states)) is None

@@ -1,0 +1,139 @@
+"""The part inside of the program: counts steps, ends the program, writes the result."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from tbmem.config import load_with_origins
+from tbmem.rehearsal import session
+from tbmem.rehearsal.environment import Order
+from tbmem.rehearsal.session import Session
+
+
+def _order(folder: Path, **values: bool | int) -> Order:
+    results = folder / "results"
+    results.mkdir()
+    settings: dict[str, bool | int] = {"steps": 2, "is_recorded": False, **values}
+    return Order(logdir=str(folder / "runs"), results=str(results), **settings)  # type: ignore[arg-type]
+
+
+def _train(steps: int) -> None:
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        model(torch.randn(2, 4)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@pytest.fixture
+def ends(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Grows by an item where the process would have been ended, which raises instead."""
+    ended: list[str] = []
+
+    def end() -> None:
+        ended.append("ended")
+        raise SystemExit
+
+    monkeypatch.setattr(session, "_end_process", end)
+    return ended
+
+
+@pytest.fixture(autouse=True)
+def not_at_exit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session.atexit, "register", lambda function: function)
+
+
+def test_the_program_is_ended_after_its_steps(tmp_path: Path, ends: list[str]) -> None:
+    # given a session that wants two steps
+    watched = Session(_order(tmp_path))
+    watched.start()
+
+    # when a program would make five
+    with pytest.raises(SystemExit):
+        _train(5)
+
+    # then it is ended after two, with its result written, once
+    watched.finish()
+    (path,) = (tmp_path / "results").iterdir()
+    result = json.loads(path.read_text())
+    assert ends == ["ended"]
+    assert (result["steps"], result["rank"], result["out_of_memory"]) == (2, 0, False)
+    assert Path(result["folder"]).is_dir()
+
+
+def test_a_program_that_ends_by_itself_has_a_result(tmp_path: Path, ends: list[str]) -> None:
+    watched = Session(_order(tmp_path, steps=0))
+    watched.start()
+    _train(3)
+
+    watched.finish()
+
+    (path,) = (tmp_path / "results").iterdir()
+    assert json.loads(path.read_text())["steps"] == 3
+    assert not ends
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_the_configuration_is_valid(tmp_path: Path, is_recorded: bool) -> None:
+    overrides = session._overrides(_order(tmp_path, steps=4, is_recorded=is_recorded))
+
+    config = load_with_origins(None, overrides).config
+
+    assert config.profiling.active == 4
+    assert (config.profiling.enabled, config.snapshot.enabled, config.oom.enabled) == (is_recorded,) * 3
+
+
+def test_a_session_starts_when_cuda_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given CUDA that can be initialised
+    initialised: list[str] = []
+    started: list[Order] = []
+    initialise: Callable[[], None] = lambda: initialised.append("cuda")  # noqa: E731
+    monkeypatch.setattr(torch.cuda, "_lazy_init", initialise)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(session, "_start", started.append)
+    order = _order(tmp_path)
+
+    # when the program does so twice
+    session.attach(order)
+    torch.cuda._lazy_init()
+    torch.cuda._lazy_init()
+
+    # then the session starts once, and the function is torch's own again
+    assert initialised == ["cuda", "cuda"]
+    assert started == [order]
+    assert torch.cuda._lazy_init is initialise
+
+
+_ENDS = """
+import subprocess, sys
+from tbmem.rehearsal.session import _end_process
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+print(child.pid)
+try:
+    _end_process()
+except BaseException:
+    print("caught")
+finally:
+    print("finally")
+"""
+
+
+def test_the_process_ends_at_once_with_those_it_started() -> None:
+    done = subprocess.run([sys.executable, "-c", _ENDS], capture_output=True, text=True, check=False, timeout=120)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    (child,) = map(int, done.stdout.split())
+    deadline = time.monotonic() + 10
+    while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
