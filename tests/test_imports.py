@@ -41,6 +41,7 @@ ORDER: dict[str, tuple[str, ...]] = {
         "parallel",
         "execution",
         "worker",
+        "advice",
         "estimate",
         "sweep",
     ),
