@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from tbmem.config import load_with_origins
 from tbmem.rehearsal import session
 from tbmem.rehearsal.environment import Order
 from tbmem.rehearsal.session import Session
+from tests.conftest import PROJECT
 
 
 def _order(folder: Path, **values: bool | int) -> Order:
@@ -137,3 +139,46 @@ def test_the_process_ends_at_once_with_those_it_started() -> None:
     while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+_CHECKPOINTED = """
+import sys, torch
+from torch.utils.checkpoint import checkpoint
+batch = int(sys.argv[1])
+model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(4)]).cuda()
+optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+while True:
+    output = checkpoint(model, torch.randn(batch, 1024, device="cuda"), use_reentrant=False)
+    output.sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.version.cuda is None, reason="no CUDA build of torch here")
+@pytest.mark.parametrize(("batch", "code"), [(1024, 0), (1 << 22, 1)], ids=["fits", "does not"])
+def test_a_script_on_a_simulated_gpu(batch: int, code: int, tmp_path: Path) -> None:
+    # given a training script without an end
+    (tmp_path / "train.py").write_text(_CHECKPOINTED)
+    command = [sys.executable, "-m", "tbmem", "rehearse", "--gpu", "t4", "--json", "train.py", str(batch)]
+
+    # when it is rehearsed
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=280
+    )
+
+    # then its peak is what its tensors need, and what is missing is known
+    assert done.returncode == code, done.stderr
+    view = json.loads(done.stdout)
+    (process,) = view["processes"]
+    assert view["fits"] == (code == 0)
+    if view["fits"]:
+        states = 4 * 4 * (1024 * 1024 + 1024) * 4  # parameters, gradients, two moments
+        assert view["peak_allocated"] > states
+        assert process["steps"] == 3
+        assert view["by_category"]["OPTIMIZER_STATE"] > states // 2
+    else:
+        assert view["needed"] > 4 * (batch * 1024 * 4)
+        assert "train.py:" in view["out_of_memory_report"]
