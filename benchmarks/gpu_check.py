@@ -906,7 +906,10 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 )
 
 
-NEED_A_CLOCK = {"step() does not wait for the device": "the device must be busy for a while"}
+NEED_A_CLOCK = {
+    "step() does not wait for the device": "the device must be busy for a while",
+    "cost of step()": "a limit in microseconds, beside kernels that take their time",
+}
 """Checks that only a real GPU can serve, and why."""
 
 

@@ -49,7 +49,7 @@ def _efficient_backward(args: tuple[Any, ...]) -> int:
     value for each head of the query first. Source: ``aten/src/ATen/native/transformers/cuda/attention_backward.cu`` and
     ``mem_eff_attention/kernel_backward.h`` (``workspace_size``).
     """
-    query, key = args[1], args[2]
+    gradient, query, key = args[:3]
     batch, heads, length, width = query.shape
     tiles = (round_up(length, 64) // 64) * (round_up(width, 64) // 64)
     accumulated = tiles * 64 * 64 + round_up(length, 64) // 64 * 4
@@ -59,7 +59,9 @@ def _efficient_backward(args: tuple[Any, ...]) -> int:
     sums, workspace = batch * heads * length * 4, batch * heads * accumulated * 4
     grouped = 2 * batch * heads * key.shape[2] * width * query.element_size() if key.shape[1] != heads else 0
     product = 0 if is_half else query.numel() * 4 + sums
-    return int(grouped + sums + max(product, workspace))
+    # the gradient is copied unless it lies as the output does
+    copy = 0 if gradient.transpose(1, 2).is_contiguous() else gradient.numel() * gradient.element_size()
+    return int(grouped + copy + sums + max(product, workspace))
 
 
 def _softmax_backward(args: tuple[Any, ...]) -> int:

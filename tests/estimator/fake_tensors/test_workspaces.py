@@ -99,9 +99,13 @@ def test_efficient_attention_accumulates_in_tiles(dtype: torch.dtype, grouped: b
     query = torch.empty(2, 8, 128, 64, dtype=dtype, device="meta")
     key = torch.empty(2, 2 if grouped else 8, 128, 64, dtype=dtype, device="meta")
 
-    found = scratch_bytes(ATEN._scaled_dot_product_efficient_attention_backward.default, (None, query, key), AMPERE)
+    gradient = torch.empty(2, 128, 8, 64, dtype=dtype, device="meta").transpose(1, 2)
+    backward = ATEN._scaled_dot_product_efficient_attention_backward.default
 
-    assert found == size
+    assert scratch_bytes(backward, (gradient, query, key), AMPERE) == size
+    # a gradient that lies otherwise is copied first
+    copied = scratch_bytes(backward, (gradient.contiguous(), query, key), AMPERE)
+    assert copied == size + gradient.numel() * gradient.element_size()
 
 
 @pytest.mark.parametrize("bias", [True, False])
