@@ -73,11 +73,12 @@ def rehearsal_environment(gpu: Gpu, devices: int = 1, folder: Path | None = None
         UsageError: What is needed to build the device is not here.
     """
     library = built_library()
-    paths = [str(_STARTUP), str(_PACKAGES), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [str(_STARTUP), *filter(None, [os.environ.get("PYTHONPATH")])]
     result = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(paths),
         LIBRARY: str(library / MAIN),
+        "TBMEM_GPU_PACKAGES": str(_PACKAGES),
         "TBMEM_GPU_NAME": gpu.device_name,
         "TBMEM_GPU_CAPABILITY": "".join(map(str, gpu.capability)),
         "TBMEM_GPU_MULTIPROCESSORS": str(gpu.multiprocessors),

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import functools
 import inspect
+import pickle
 from collections.abc import Callable
 from typing import Any
 
 
 def keep_object_sizes() -> None:
-    """Let ``broadcast_object_list`` work: torch joins the objects' sizes on the device, which computes nothing.
+    """Let torch's functions that send lists of objects work: they join the objects' sizes on the device.
 
-    Objects are gathered instead, whose sizes are only copied. A process that is alone gets its own objects.
+    Instead, objects are gathered, or sent as one, whose size is only copied. A process that is alone keeps its own.
     """
     import torch.distributed as dist
 
     if not dist.is_available():
         return
-    from torch.distributed import distributed_c10d
+    from torch.distributed import distributed_c10d as module
 
-    replacement = gathering(distributed_c10d.broadcast_object_list, dist)
-    for module in (distributed_c10d, dist):
-        setattr(module, replacement.__name__, replacement)
+    replacements = (
+        gathering(module.broadcast_object_list, dist),
+        sending(module.send_object_list, dist),
+        receiving(module.recv_object_list, dist),
+    )
+    for replacement in replacements:
+        for each in (module, dist):
+            setattr(each, replacement.__name__, replacement)
 
 
 def gathering(broadcast: Callable[..., None], dist: Any) -> Callable[..., None]:
@@ -43,3 +49,52 @@ def gathering(broadcast: Callable[..., None], dist: Any) -> Callable[..., None]:
             objects[:] = gathered[source]
 
     return broadcast_object_list
+
+
+def sending(send: Callable[..., None], dist: Any) -> Callable[..., None]:
+    """``send_object_list`` with the same arguments: a size, then all objects in one piece."""
+    signature = inspect.signature(send)
+
+    @functools.wraps(send)
+    def send_object_list(*arguments: Any, **options: Any) -> None:
+        import torch
+
+        given = signature.bind(*arguments, **options).arguments
+        where = _device(given)
+        content = torch.frombuffer(bytearray(pickle.dumps(list(given["object_list"]))), dtype=torch.uint8)
+        peer = {name: given[name] for name in ("dst", "group", "group_dst") if name in given}
+        dist.send(torch.tensor([content.numel()]).to(where), **peer)
+        dist.send(content.to(where), **peer)
+
+    return send_object_list
+
+
+def receiving(receive: Callable[..., Any], dist: Any) -> Callable[..., Any]:
+    """``recv_object_list`` with the same arguments; without a peer the objects stay as they are."""
+    signature = inspect.signature(receive)
+
+    @functools.wraps(receive)
+    def recv_object_list(*arguments: Any, **options: Any) -> Any:
+        import torch
+
+        given = signature.bind(*arguments, **options).arguments
+        where = _device(given)
+        peer = {name: given[name] for name in ("src", "group", "group_src") if name in given}
+        size = torch.empty(1, dtype=torch.int64, device=where)
+        rank = dist.recv(size, **peer)
+        content = torch.empty(int(size.item()), dtype=torch.uint8, device=where)
+        if content.numel():
+            dist.recv(content, **peer)
+            given["object_list"][:] = pickle.loads(bytes(content.tolist()))
+        return rank
+
+    return recv_object_list
+
+
+def _device(given: dict[str, Any]) -> Any:
+    """The device that messages travel through: the caller's, else the current GPU."""
+    import torch
+
+    if given.get("device") is not None:
+        return given["device"]
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")

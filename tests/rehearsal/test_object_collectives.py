@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tbmem.rehearsal.object_collectives import gathering
+import torch
+
+from tbmem.rehearsal.object_collectives import gathering, receiving, sending
 
 
 class World:
@@ -49,4 +51,42 @@ def test_a_process_that_is_alone_keeps_its_own() -> None:
     # given nobody else, when it is broadcast, then nothing changes
     objects = ["own"]
     gathering(broadcast, World(1, {}))(objects, src=0)
+    assert objects == ["own"]
+
+
+class Line:
+    """Messages from one rank to another, in order."""
+
+    def __init__(self) -> None:
+        self.messages: list[torch.Tensor] = []
+
+    def send(self, tensor: torch.Tensor, dst: int) -> None:
+        self.messages.append(tensor.clone())
+
+    def recv(self, tensor: torch.Tensor, src: int) -> int:
+        tensor.copy_(self.messages.pop(0) if self.messages else torch.zeros_like(tensor))
+        return src
+
+
+def send_object_list(object_list: list[Any], dst: int | None = None, device: Any = None) -> None:
+    """A signature of torch's."""
+
+
+def recv_object_list(object_list: list[Any], src: int | None = None, device: Any = None) -> int:
+    """A signature of torch's."""
+    return 0
+
+
+def test_objects_are_sent_in_one_piece() -> None:
+    # given a line between two ranks, when objects are sent and received, then they are the same
+    line, objects = Line(), list[Any]([None, None])
+    sending(send_object_list, line)([{"shape": (3, 4)}, "x"], 1, device="cpu")
+    assert receiving(recv_object_list, line)(objects, src=0, device="cpu") == 0
+    assert objects == [{"shape": (3, 4)}, "x"]
+
+
+def test_without_a_peer_nothing_is_received() -> None:
+    # given nobody who sends, when objects are received, then they are as before
+    objects: list[Any] = ["own"]
+    receiving(recv_object_list, Line())(objects, 0, device="cpu")
     assert objects == ["own"]

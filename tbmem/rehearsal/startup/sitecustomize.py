@@ -7,26 +7,31 @@ hides is run as well. When torch has been imported, tbmem.rehearsal.process does
 import ctypes
 import os
 import sys
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec, PathFinder
-from importlib.util import find_spec, module_from_spec
+from importlib.util import module_from_spec
 from types import ModuleType
 from typing import Any
 
 
-class _AfterTorch:
-    """A finder that calls a function when the module torch has been executed."""
+class _AfterImport:
+    """A finder that calls a function with a module when it has been executed."""
 
-    def find_spec(self, name: str, *_: Any) -> "ModuleSpec | None":
-        if name != "torch":
+    def __init__(self, name: str, function: "Callable[[ModuleType], None]") -> None:
+        self._name, self._function = name, function
+
+    def find_spec(self, name: str, *where: Any) -> "ModuleSpec | None":
+        if name != self._name:
             return None
         sys.meta_path.remove(self)
-        spec = find_spec("torch")
+        specs = (finder.find_spec(name, *where) for finder in sys.meta_path)
+        spec = next((each for each in specs if each is not None), None)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def exec_module(module: ModuleType) -> None:
                 execute(module)
-                _torch_is_there()
+                self._function(module)
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
@@ -39,16 +44,27 @@ def _load_device() -> None:
     ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)  # its functions come before those of CUDA's own libraries
     for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
         ctypes.CDLL(os.path.join(os.path.dirname(path), name))
-    sys.meta_path.insert(0, _AfterTorch())
+    for name, function in (("torch", _torch_is_there), ("transformers.generation.utils", _generation_is_there)):
+        sys.meta_path.insert(0, _AfterImport(name, function))
 
 
-def _torch_is_there() -> None:
+def _torch_is_there(_: ModuleType) -> None:
+    sys.path.append(os.environ.get("TBMEM_GPU_PACKAGES", ""))  # last: it may be a folder with all packages
     try:
         from tbmem.rehearsal.process import prepare
 
         prepare()
     except Exception as error:  # a program without tbmem's packages still has its GPU
         sys.stderr.write(f"tbmem: this process of the rehearsal is not watched: {error}\n")
+
+
+def _generation_is_there(module: ModuleType) -> None:
+    try:
+        from tbmem.rehearsal.generation import end_at_the_last_token
+
+        end_at_the_last_token(module)
+    except Exception as error:
+        sys.stderr.write(f"tbmem: generate() may not end in this rehearsal: {error}\n")
 
 
 def _run_hidden_module() -> None:
