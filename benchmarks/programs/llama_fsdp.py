@@ -1,4 +1,4 @@
-"""A Llama-3-8B under FSDP2 from the meta device, checkpointed, in bf16: a plain training script, started by a launcher."""
+"""Llama-3-8B under FSDP2 from the meta device, checkpointed, in bf16: a plain training script that a launcher starts."""
 
 from __future__ import annotations
 
