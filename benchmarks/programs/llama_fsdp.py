@@ -1,4 +1,4 @@
-"""Llama-3-8B under FSDP2 from the meta device, checkpointed, in bf16: a plain training script that a launcher starts."""
+"""Llama-3-8B under FSDP2 from the meta device, checkpointed, in bf16: a plain script that a launcher starts."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ class Gpu:
     context: int
     multiprocessors: int
     device_name: str  # as torch.cuda.get_device_name() returns it
+    l2_cache: int = 50 * MIB  # bytes; torch's compiler clears a buffer of this size while it measures kernels
 
 
 GPUS: dict[str, Gpu] = {
@@ -29,23 +30,24 @@ GPUS: dict[str, Gpu] = {
         context=context_mib * MIB,
         multiprocessors=multiprocessors,
         device_name=device_name,
+        l2_cache=l2_mib * MIB,
     )
-    for name, capability, gib, context_mib, multiprocessors, device_name in (
-        ("b200-180gb", (10, 0), 178.3, 600, 148, "NVIDIA B200"),
-        ("h200-141gb", (9, 0), 139.8, 550, 132, "NVIDIA H200"),
-        ("h100-80gb", (9, 0), 79.1, 550, 132, "NVIDIA H100 80GB HBM3"),
-        ("a100-80gb", (8, 0), 79.1, 450, 108, "NVIDIA A100-SXM4-80GB"),
-        ("a100-40gb", (8, 0), 39.4, 450, 108, "NVIDIA A100-SXM4-40GB"),
-        ("l40s-48gb", (8, 9), 44.4, 400, 142, "NVIDIA L40S"),
-        ("a6000-48gb", (8, 6), 47.4, 400, 84, "NVIDIA RTX A6000"),
-        ("rtx5090-32gb", (12, 0), 31.3, 500, 170, "NVIDIA GeForce RTX 5090"),
-        ("rtx4090-24gb", (8, 9), 23.6, 400, 128, "NVIDIA GeForce RTX 4090"),
-        ("rtx3090-24gb", (8, 6), 23.7, 350, 82, "NVIDIA GeForce RTX 3090"),
-        ("a10g-24gb", (8, 6), 22.0, 350, 80, "NVIDIA A10G"),
-        ("l4-24gb", (8, 9), 22.0, 350, 58, "NVIDIA L4"),
-        ("v100-32gb", (7, 0), 31.7, 350, 80, "Tesla V100-SXM2-32GB"),
-        ("v100-16gb", (7, 0), 15.8, 350, 80, "Tesla V100-SXM2-16GB"),
-        ("t4-16gb", (7, 5), 14.6, 250, 40, "Tesla T4"),
+    for name, capability, gib, context_mib, multiprocessors, l2_mib, device_name in (
+        ("b200-180gb", (10, 0), 178.3, 600, 148, 126, "NVIDIA B200"),
+        ("h200-141gb", (9, 0), 139.8, 550, 132, 50, "NVIDIA H200"),
+        ("h100-80gb", (9, 0), 79.1, 550, 132, 50, "NVIDIA H100 80GB HBM3"),
+        ("a100-80gb", (8, 0), 79.1, 450, 108, 40, "NVIDIA A100-SXM4-80GB"),
+        ("a100-40gb", (8, 0), 39.4, 450, 108, 40, "NVIDIA A100-SXM4-40GB"),
+        ("l40s-48gb", (8, 9), 44.4, 400, 142, 96, "NVIDIA L40S"),
+        ("a6000-48gb", (8, 6), 47.4, 400, 84, 6, "NVIDIA RTX A6000"),
+        ("rtx5090-32gb", (12, 0), 31.3, 500, 170, 96, "NVIDIA GeForce RTX 5090"),
+        ("rtx4090-24gb", (8, 9), 23.6, 400, 128, 72, "NVIDIA GeForce RTX 4090"),
+        ("rtx3090-24gb", (8, 6), 23.7, 350, 82, 6, "NVIDIA GeForce RTX 3090"),
+        ("a10g-24gb", (8, 6), 22.0, 350, 80, 6, "NVIDIA A10G"),
+        ("l4-24gb", (8, 9), 22.0, 350, 58, 48, "NVIDIA L4"),
+        ("v100-32gb", (7, 0), 31.7, 350, 80, 6, "Tesla V100-SXM2-32GB"),
+        ("v100-16gb", (7, 0), 15.8, 350, 80, 6, "Tesla V100-SXM2-16GB"),
+        ("t4-16gb", (7, 5), 14.6, 250, 40, 4, "Tesla T4"),
     )
 }
 """Typical values; drivers and clouds differ by tens of MiB."""

@@ -84,6 +84,7 @@ def rehearsal_environment(gpu: Gpu, devices: int = 1, folder: Path | None = None
         "TBMEM_GPU_MULTIPROCESSORS": str(gpu.multiprocessors),
         "TBMEM_GPU_BYTES": str(gpu.total),
         "TBMEM_GPU_CONTEXT_BYTES": str(gpu.context),
+        "TBMEM_GPU_L2_BYTES": str(gpu.l2_cache),
         "TBMEM_GPU_NCCL_BYTES": str(NCCL),
         "TBMEM_GPU_COUNT": str(devices),
         "TRITON_LIBCUDA_PATH": str(library),  # Triton links its launchers with the driver's name

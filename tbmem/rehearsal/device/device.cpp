@@ -55,6 +55,7 @@ const Description& description() {
     found.total = number_of("TBMEM_GPU_BYTES", "85899345920");
     found.context = number_of("TBMEM_GPU_CONTEXT_BYTES", "0");
     found.communication = number_of("TBMEM_GPU_NCCL_BYTES", "0");
+    found.l2_cache = number_of("TBMEM_GPU_L2_BYTES", "52428800");
     return found;
   }();
   return result;
@@ -193,7 +194,7 @@ static cudaError_t properties(cudaDeviceProp* result, int number) {
   result->maxBlocksPerMultiProcessor = limit.blocks;
   result->totalConstMem = 65536;
   result->textureAlignment = 512;
-  result->l2CacheSize = 50 * MIB;
+  result->l2CacheSize = int(gpu.l2_cache);
   result->memoryBusWidth = 5120;
   result->asyncEngineCount = 3;
   result->pciBusID = number + 1;

@@ -16,7 +16,7 @@ constexpr int MAX_DEVICES = 64;
 struct Description {
   std::string name;
   int count, major, minor, multiprocessors;
-  size_t total, context, communication;
+  size_t total, context, communication, l2_cache;
 };
 const Description& description();
 
