@@ -337,7 +337,7 @@ def test_compiled_code_is_named_where_it_runs() -> None:
 
 def test_a_model_without_layers_is_not_checkpointed_in_silence() -> None:
     assert any("--checkpoint changed nothing" in note for note in executed("nothing to checkpoint").notes)
-    assert not executed("checkpointed").notes
+    assert not any("changed nothing" in note for note in executed("checkpointed").notes)
 
 
 def test_a_model_without_layers_is_not_sharded_as_one_in_silence() -> None:
