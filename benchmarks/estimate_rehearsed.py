@@ -6,6 +6,7 @@ Each training runs three steps in a process of its own, so that the allocator be
 alone: torch's own classes over a process group whose other ranks do not exist. The table is printed and, with
 OUT_FOLDER, kept there (``estimates.txt``, ``estimates.json``). Exit code 0: each difference is at most 0.5 % of
 allocated and 1 % of reserved bytes, or a note of the estimate names it; 1: one is not; 2: there is no GPU here.
+Trainings whose package (transformers, peft) is not installed are left out.
 """
 
 from __future__ import annotations
