@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from tempfile import TemporaryDirectory, TemporaryFile
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperCommand
 
+from tbmem.cli import run
 from tbmem.cli.arguments import AsJson
 from tbmem.errors import UsageError
 
@@ -32,13 +33,21 @@ Largest = Annotated[
 Logdir = Annotated[str, typer.Option(metavar="DIR", help="Folder for the run folder with the recording.")]
 
 
-class RunCommand(TyperCommand):
+def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Arguments of tbmem and of the program, which begins after ``--`` or at the first word that is no option."""
+    if "--" in words:
+        position = words.index("--")
+        return list(words[:position]), list(words[position + 1 :])
+    position = 0
+    while position < len(words) and words[position].startswith("-") and words[position] not in ("-m", "-"):
+        position += 1 if words[position] in _FLAGS or "=" in words[position] else 2
+    return list(words[:position]), list(words[position:])
+
+
+class RunCommand(run.RunCommand):
     """A command line that ends with a program's own arguments."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse only the arguments of tbmem."""
-        options, ctx.obj = _split(args)
-        return super().parse_args(ctx, options)
+    divide = staticmethod(_split)
 
 
 def command(
@@ -55,21 +64,21 @@ def command(
     """Run an unmodified script on simulated GPUs and tell whether it fits: `tbmem rehearse -- train.py`."""
     from tbmem.model.gpus import gpu_named
     from tbmem.present.text.rehearsal import rehearsal_lines, rehearsal_view
-    from tbmem.rehearsal.rehearse import Program, run
+    from tbmem.rehearsal import rehearse
 
-    program = Program(context.obj, gpu_named(gpu), gpus, steps, logdir, world_size, rank)
+    program = rehearse.Program(context.obj, gpu_named(gpu), gpus, steps, logdir, world_size, rank)
     if largest is not None:
         _find_largest(program, largest, as_json)
         return
-    result = run(program, output=sys.stderr if as_json else None)
+    result = rehearse.run(program, output=sys.stderr if as_json else None)
     typer.echo(json.dumps(rehearsal_view(result), indent=2) if as_json else "\n".join(rehearsal_lines(result)))
     raise typer.Exit(0 if result.fits else 1)
 
 
 def _find_largest(program: Program, wanted: str, as_json: bool) -> None:
     from tbmem.present.text.rehearsal import largest_lines, largest_view, trial_line
+    from tbmem.rehearsal import rehearse
     from tbmem.rehearsal.largest import Range, find_largest, substituted
-    from tbmem.rehearsal.rehearse import run
 
     with TemporaryDirectory(prefix="tbmem-rehearsal-") as logdir:
         trial = program._replace(logdir=logdir, is_recorded=False)
@@ -78,30 +87,19 @@ def _find_largest(program: Program, wanted: str, as_json: bool) -> None:
                 typer.echo(trial_line(answer.name, answer.trials[-1]))
     if answer.value is not None:
         words = substituted(program.words, answer.name, answer.value)
-        answer = replace(answer, result=run(program._replace(words=words), output=subprocess.DEVNULL))
+        answer = replace(answer, result=rehearse.run(program._replace(words=words), output=subprocess.DEVNULL))
     typer.echo(json.dumps(largest_view(answer), indent=2) if as_json else "\n".join(largest_lines(answer)))
     raise typer.Exit(0 if answer.value is not None else 1)
 
 
 def _quiet(program: Program, words: list[str]) -> Rehearsal:
     """Rehearse; what the program prints is shown only if it fails by itself."""
-    from tbmem.rehearsal.rehearse import run
+    from tbmem.rehearsal import rehearse
 
     with TemporaryFile() as printed:
         try:
-            return run(program._replace(words=words), output=printed)
+            return rehearse.run(program._replace(words=words), output=printed)
         except UsageError:
             printed.seek(0)
             sys.stderr.write(printed.read().decode(errors="replace"))
             raise
-
-
-def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """Arguments of tbmem and of the program, which begins after ``--`` or at the first word that is no option."""
-    if "--" in words:
-        position = words.index("--")
-        return words[:position], words[position + 1 :]
-    position = 0
-    while position < len(words) and words[position].startswith("-") and words[position] not in ("-m", "-"):
-        position += 1 if words[position] in _FLAGS or "=" in words[position] else 2
-    return words[:position], words[position:]

@@ -16,9 +16,12 @@ _STEP_ON = "Optimizer whose steps are counted: first, 2 (the second), a class's 
 class RunCommand(TyperCommand):
     """A command line that ends with a program's own arguments."""
 
+    divide = staticmethod(split)
+    """Arguments of tbmem and of the program."""
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse only the arguments of tbmem."""
-        options, ctx.obj = split(args)
+        options, ctx.obj = self.divide(args)
         return super().parse_args(ctx, options)
 
 

@@ -235,12 +235,10 @@ def _free_heap(columns: Any, at: int) -> int | None:
 
 def _channels(patterns: PatternsConfig) -> dict[Channel, GrowthChannel]:
     patience, percent = patterns.patience, patterns.min_growth_percent
-    allocated = GrowthTest(patience=patience, min_growth=parse_bytes(patterns.min_growth), min_growth_percent=percent)
-    heap = GrowthTest(patience=patience, min_growth=parse_bytes(patterns.min_growth), min_growth_percent=percent)
-    channels = {
-        Channel.ALLOCATED: GrowthChannel(Channel.ALLOCATED, allocated),
-        Channel.HEAP: GrowthChannel(Channel.HEAP, heap),
-    }
+    channels = {}
+    for channel in (Channel.ALLOCATED, Channel.HEAP):
+        exact = GrowthTest(patience=patience, min_growth=parse_bytes(patterns.min_growth), min_growth_percent=percent)
+        channels[channel] = GrowthChannel(channel, exact)
     for channel, readings in ((Channel.HOST, patience), (Channel.WORKERS, min(patience, _WORKERS_PATIENCE))):
         resident = GrowthTest(
             patience=readings,
