@@ -5,8 +5,8 @@
 With --logdir the loop runs under MemoryCallback in the default configuration, without it alone: the time of the one
 less that of the other is what tbmem costs. benchmarks/verdicts.py calls this once for each loop.
 
-With --device the loop's tensors lie there, although it names no device: torch's default device is set, and ``numpy()``
-is read as ``cpu().numpy()``, which such a line must say there.
+With --device the loop's tensors lie there, although it names no device: torch's default device is set, in every thread,
+and ``numpy()`` is read as ``cpu().numpy()``, which such a line must say there.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import importlib.util
 import json
 import statistics
 import sys
+import threading
 import time
 from array import array
 from collections.abc import Callable
@@ -34,12 +35,44 @@ def load(path: Path, device: str | None = None) -> ModuleType:
     sys.path.append(str(path.parent))
     source = path.read_text(encoding="utf-8")
     if device is not None:
-        import torch
-
-        torch.set_default_device(device)
+        place_on(device)
         source = source.replace(".numpy()", ".cpu().numpy()")  # no line moves
     exec(compile(source, str(path), "exec"), module.__dict__)
     return module
+
+
+def place_on(device: str) -> None:
+    """Make tensors on a device by default: in every thread, from arrays, by generators; loaders shuffle on the CPU."""
+    import torch
+
+    thread: Any = threading.Thread
+    sampler: Any = torch.utils.data.RandomSampler
+    iterator: Any = torch.utils.data.dataloader._BaseDataLoaderIter
+    bootstrap, shuffle, begin_loading = thread._bootstrap_inner, sampler.__iter__, iterator.__init__
+    from_numpy: Any = torch.from_numpy
+    generator: Any = torch.Generator
+
+    class OnDevice(generator):  # type: ignore[misc]
+        def __new__(cls, place: Any = None) -> Any:
+            return generator.__new__(cls, place or torch.get_default_device())
+
+    def begin(self: threading.Thread) -> None:
+        torch.set_default_device(device)  # of one thread each
+        bootstrap(self)
+
+    def on_cpu(call: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*values: Any, **options: Any) -> Any:
+            with torch.device("cpu"):
+                return call(*values, **options)
+
+        return called
+
+    torch.set_default_device(device)
+    thread._bootstrap_inner = begin
+    sampler.__iter__ = on_cpu(lambda self: iter(list(shuffle(self))))
+    iterator.__init__ = on_cpu(begin_loading)
+    torch.Generator = OnDevice  # type: ignore[misc, assignment]
+    torch.from_numpy = lambda ndarray: from_numpy(ndarray).to(device)
 
 
 def run_plain(step: Callable[[int], Any], times: array[float]) -> None:

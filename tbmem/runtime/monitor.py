@@ -31,6 +31,7 @@ from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.sources.counters.devices import CPU
 from tbmem.sources.counters.host import HostMemory
 from tbmem.sources.counters.sampler import Counters
+from tbmem.sources.torch_state.out_of_memory import out_of_memory_in
 
 PART = "monitor"
 _BATCH_SECONDS = 0.08
@@ -361,6 +362,14 @@ class MemoryMonitor(Lifecycle):
     def _skipped_samples(self) -> list[MemorySample]:
         return self._counters.passed(self._step) if self._counters is not None else []
 
+    def _add_unfinished_step(self) -> None:
+        """Log the peak of the step in which memory ran out; the level at its end is not known."""
+        if self._counters is not None:
+            samples = self._counters.sample(self._step + 1, thorough=True)
+            self.log([sample._replace(allocated=None) for sample in samples])
+            for sample in samples:
+                self._state_of(sample.device).peak.add([sample])
+
     def _finish(self, error: BaseException | None) -> LogRecord:
         self._new += self._skipped_samples()
         for finding in self._judge():
@@ -368,6 +377,8 @@ class MemoryMonitor(Lifecycle):
         for detector in self._detectors().values():
             for finding in detector.close():
                 self.report(finding)
+        if out_of_memory_in(error) is not None:
+            self._guard.run(PART, self._add_unfinished_step)
         self.log(CLOSE_ROWS)
         verdicts = self.verdicts()
         for verdict in verdicts:

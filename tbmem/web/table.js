@@ -15,7 +15,7 @@ const WRITE = { bytes, whole, percent, text: (value) => value ?? "" };
  * A table.
  *
  * @param options.id      Unique; its search and order stand in the address under it.
- * @param options.columns `{key, label, kind, width, value(row), cell(row), bar(row), colour(row), signed}`.
+ * @param options.columns `{key, label, kind, width, value(row), order(row), cell(row), bar(row), colour(row), signed}`.
  * @param options.rows    Objects, any number of them.
  * @param options.sort    Key of the column by which it is sorted at first, descending; `null` keeps the order.
  * @param options.open    Called with a row that was clicked, or chosen by Enter.
@@ -145,7 +145,7 @@ class Table {
     const column = this.columns.find((one) => one.key === key);
     if (!column) return rows;
     const sign = down ? -1 : 1;
-    return [...rows].sort((one, other) => sign * compare(value(column, one), value(column, other)));
+    return [...rows].sort((one, other) => sign * compare(rank(column, one), rank(column, other)));
   }
 
   draw() {
@@ -221,6 +221,11 @@ export function rowsOf(columns, fields = Object.keys(columns)) {
 
 function value(column, row) {
   return column.value ? column.value(row) : row[column.key];
+}
+
+/** What a row is sorted by. */
+function rank(column, row) {
+  return column.order ? column.order(row) : value(column, row);
 }
 
 function cell(column, row) {

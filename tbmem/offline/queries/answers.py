@@ -23,10 +23,12 @@ from tbmem.present.views.peak import peak_view, stack_view
 from tbmem.present.views.range import LIMIT as BRUSH_LIMIT
 from tbmem.present.views.range import brushed_view
 from tbmem.present.views.recording_view import RecordingView
+from tbmem.present.views.remedies import remedies_view
 from tbmem.present.views.run_schema import Empty, FileItem, RunItem
 from tbmem.present.views.segments import segments_view
 from tbmem.present.views.tensors import LIMIT, tensors_view
 from tbmem.present.views.timeline import LARGEST, POINTS, timeline_view
+from tbmem.present.views.triage import by_urgency, file_lines, triage_row, with_status
 from tbmem.sources.runs.catalog import ESTIMATE, LOG, Catalog, Run, RunFile
 
 Params = Mapping[str, Sequence[str]]
@@ -80,7 +82,6 @@ class QueryParams:
 
 DEVICE_VIEWS: Mapping[str, Callable[[RecordingView, str | None], Any]] = {"peak": peak_view, "segments": segments_view}
 """Answers on one device of a recording, by the names of their views: in the tab and on the page of a recording."""
-_LATEST_RUNS = 20
 _MAX_POINTS = 20_000
 _MAX_RANKS = 64
 _MAX_LIVE_POINTS = 16_000
@@ -97,9 +98,11 @@ class Answers:
         self.catalog = catalog
         self._reader = RunReader(catalog, now)
         self._source, self._written, self._now = source, written, now
+        self._rows: dict[str, tuple[str, dict[str, Any]]] = {}
         self._views: Mapping[str, Callable[[QueryParams], Any]] = {
             "index": self._index,
             "overview": self._overview,
+            "remedies": self._remedies,
             "live": self._live,
             "ranks": self._ranks,
             "compare": self._compare,
@@ -187,15 +190,37 @@ class Answers:
         }
 
     def _overview(self, params: QueryParams) -> Any:
-        runs = self.catalog.runs()
-        names = params.all("run")
-        chosen = [self._reader.run(name) for name in names] if names else list(runs.values())[:_LATEST_RUNS]
+        """The requested runs; without a name a table of all, or the only one there is."""
+        runs, names = self.catalog.runs(), params.all("run")
+        logged = [run for run in runs.values() if run.of(LOG)]
+        is_table = not names and len(logged) != 1
+        chosen = [self._reader.run(name) for name in names] if names else [] if is_table else logged
         now = self._now()
+        answers = [overview_of(self._reader.logged(run), now) for run in chosen]
+        rows = by_urgency([self._row(run) for run in logged]) if is_table else []
+        # after the logs were read, for those that cannot be read are known then
+        alone, broken = ([], []) if names else file_lines([self._item(run) for run in runs.values()])
         return {
-            "runs": [overview_of(self._reader.logged(run), now) for run in chosen],
-            "left_out": 0 if names else len(runs) - len(chosen),
-            "empty": None if chosen else self._empty,
+            "table": rows if is_table else None,
+            "runs": answers,
+            "alone": alone,
+            "unreadable": broken,
+            "empty": None if runs else self._empty,
         }
+
+    def _row(self, run: Run) -> dict[str, Any]:
+        """A run's line in the table; its log is read again only once it has changed."""
+        known = self._rows.get(run.name)
+        if known is None or known[0] != run.version:
+            row = triage_row(overview_of(self._reader.logged(run), self._now()))
+            known = self._rows[run.name] = run.version, row
+        return with_status(known[1], self._reader.status(run.of(LOG)), run.changed)
+
+    def _remedies(self, params: QueryParams) -> Any:
+        run, file = self._reader.run(params.text("run")), params.text("file")
+        subject = None if file is None else self._reader.recording(run, file)
+        missing = params.integer("missing", 0)
+        return remedies_view(subject, self._summary(run, []), missing)
 
     def _live(self, params: QueryParams) -> Any:
         x = params.text("x") or "step"

@@ -85,8 +85,9 @@ def _run_answers(answers: Answers, run: str) -> Iterator[tuple[str, Any]]:
     live: dict[str, list[str]] = {"run": [run], "points": [str(_POINTS)]}
     yield key_of("live", {"run": run}), answers.answer("live", live)
     yield key_of("live", {"run": run, "x": "time"}), answers.answer("live", {**live, "x": ["time"]})
-    for view in ("overview", "estimate"):
-        yield key_of(view, {"run": run}), answers.answer(view, {"run": [run]})
+    overview = answers.answer("overview", {"run": [run]})
+    yield key_of("overview", {"run": run}), overview
+    yield key_of("estimate", {"run": run}), answers.answer("estimate", {"run": [run]})
     yield key_of("ranks", {"run": run}), answers.answer("ranks", {"run": [run], "recordings": ["1"]})
     for subject in subjects:
         yield from _recording_answers(subject)
@@ -95,6 +96,9 @@ def _run_answers(answers: Answers, run: str) -> Iterator[tuple[str, Any]]:
         index["notes"].append(f"Of {len(recordings)} recordings the first {_MAX_RECORDINGS} are in this file.")
     yield "index", index
     yield "overview", key_of("overview", {"run": run})
+    for story in overview["runs"][0]["stories"]:
+        if query := story["remedies"]:
+            yield key_of("remedies", query), answers.answer("remedies", {name: [query[name]] for name in query})
 
 
 def analysis_html(subject: RecordingView, written: str = "") -> str:

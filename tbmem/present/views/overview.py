@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from tbmem.present.text.run_status import device_view, latest, run_view
 from tbmem.present.views.empty_states import NO_LOG, NO_RECORDINGS, NO_SAMPLES
 from tbmem.present.views.live import LoggedRun
 from tbmem.present.views.run_schema import Empty, RunItem
+from tbmem.present.views.stories import source_line, story_of
 from tbmem.units import format_bytes
 
 _RANK_COLUMNS = (
@@ -65,6 +66,7 @@ def overview_of(run: LoggedRun, now: float) -> dict[str, Any]:
         "host": ", ".join(dict.fromkeys(str(header["host"]) for header in headers if "host" in header)),
         "torch": str(next(filter(None, headers), {}).get("torch", "")),
         "cards": cards,
+        "stories": _stories(run, findings),
         "findings": [finding_item(run.name, finding) for finding in findings],
         "next_steps": _next_steps(run, cards, findings, Standing(view["status"])),
         "notes": list(run.notes),
@@ -85,20 +87,11 @@ def _card(state: RankState, track: DeviceHistory) -> dict[str, Any]:
         "label": kind.label,
         "severity": verdict.severity.value if verdict is not None else Severity.INFO.value,
         "message": verdict.message if verdict is not None else "",
-        "line": _line(verdict.evidence) if verdict is not None else "",
+        "line": source_line(verdict.evidence.get("line")) if verdict is not None else "",
         "advice": verdict.advice if verdict is not None else "",
         "peak_word": peak_word(counter),
         "capacity": capacity,
     }
-
-
-def _line(evidence: Mapping[str, Any]) -> str:
-    """The source line of a finding: ``'train.py:41  losses.append(loss)'``."""
-    line = evidence.get("line")
-    if not isinstance(line, Mapping) or "file" not in line:
-        return ""
-    name = str(line["file"]).replace("\\", "/").rsplit("/", 1)[-1]
-    return f"{name}:{line.get('line', '?')}  {line.get('text', '')}".rstrip()
 
 
 def finding_item(run: str, finding: Finding, x: float | None = None) -> dict[str, Any]:
@@ -109,9 +102,19 @@ def finding_item(run: str, finding: Finding, x: float | None = None) -> dict[str
         "label": finding.kind.label,
         "quiet": finding.kind.is_quiet,  # a suspicion or its dismissal, not reported
         "x": x,
-        "line": _line(finding.evidence),
+        "line": source_line(finding.evidence.get("line")),
         "known_by": str(finding.evidence.get("known_by", "")),
     }
+
+
+def _stories(run: LoggedRun, findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    """Stories of out-of-memory errors and leaks, each with the question for what would have helped."""
+    stories = [story for story in map(story_of, findings) if story is not None]
+    for story in stories:
+        file = next((file for file in run.recordings if file.rsplit("/", 1)[-1] == story["snapshot"]), None)
+        query = {"run": run.name, **({} if file is None else {"file": file}), "missing": str(story["missing"])}
+        story["remedies"] = None if story["missing"] is None else query
+    return stories
 
 
 def _next_steps(

@@ -30,6 +30,12 @@ class FileItem(TypedDict):
     """Why it cannot be read; ``null`` if it can be, or was not read yet."""
 
 
+class FileOfRun(FileItem):
+    """A file beside those of other runs."""
+
+    run: str
+
+
 class RunItem(TypedDict):
     """One run of the log folder."""
 

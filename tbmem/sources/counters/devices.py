@@ -52,8 +52,6 @@ class CachingDevice(Device):
         if reset_peaks:
             peak = SharedPeak(lambda: module.reset_peak_memory_stats(index))
             self._peak = _SHARED_PEAKS.setdefault((id(module), self.name), peak).join(self)
-        if module.is_initialized():
-            self.read()  # discards the peak before
 
     def read(self) -> DeviceReading:
         """The allocator's counters now; without resets peaks are known only where they rose."""

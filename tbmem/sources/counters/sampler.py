@@ -64,6 +64,10 @@ class Counters:
         names = self._find_devices() if self._auto else [n.strip() for n in devices.split(",")]
         try:
             self._watch(names)
+            for device in self._devices.values():
+                if device.name != CPU:
+                    # what was before the run is not its peak; of a device that is used later, all is
+                    device.read()
         except BaseException:
             self.close()
             raise

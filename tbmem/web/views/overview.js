@@ -1,33 +1,51 @@
 // A card for each device of each rank, with what to do next.
 
 import { button, el } from "../dom.js";
-import { bytes, duration, known, percent, signedBytes, speed, whole } from "../format.js";
+import { bytes, duration, known, moment, percent, signedBytes, speed, whole } from "../format.js";
 import { badge, emptyState, errorsOf, findingItem, notesOf, severityOf, sparklines } from "../parts.js";
 import { picker } from "../picker.js";
 import { get, set } from "../state.js";
+import { storyCard } from "../stories.js";
+import { triage } from "./triage.js";
 
 const AT_ONCE = 24;
 
 export const overviewView = { name: "overview", title: "Overview", needs: "none", draw };
 
 async function draw(context) {
-  const chosen = get("cards").split("\n").filter((name) => context.index.runs.some((one) => one.run === name));
-  const answer = await context.ask("overview", { run: chosen });
+  const names = get("cards").split("\n").filter(Boolean);
+  const answer = await context.ask("overview", { run: names });
   if (answer.empty) return emptyState(answer.empty);
-  const left = answer.left_out > 0 && `${whole(answer.left_out)} more runs are not shown here: choose them above.`;
+  const open = (run) => set({ cards: run, run });
   return el(
     "div",
     { class: "overview" },
-    (answer.left_out > 0 || chosen.length > 0) && el("div", { class: "bar" }, runsPicker(context.index, chosen)),
+    names.length > 0 && el("div", { class: "bar" }, button("← All runs", () => set({ cards: null })), runsPicker(context.index, names)),
+    answer.table?.length > 0 && triage(answer.table, open),
     answer.runs.map((run) => runSection(run, context)),
-    left && el("p", { class: "note" }, left),
+    fileList("Recordings without a live log", answer.alone, (file) => set({ view: "timeline", run: file.run, file: file.file })),
+    fileList("Files that cannot be read", answer.unreadable),
   );
+}
+
+/** One line for each file; a click opens it. */
+function fileList(title, files, open) {
+  if (!files.length) return null;
+  const line = (file) =>
+    el(
+      "li",
+      {},
+      open ? button(`${file.run}/${file.file}`, () => open(file), { class: "link" }) : el("code", {}, `${file.run}/${file.file}`),
+      el("span", { class: "note" }, file.error ?? ` ${file.kind}, ${bytes(file.bytes)}, ${moment(file.changed)}`),
+    );
+  const name = open ? "alone" : "unreadable";
+  return el("details", { class: `files ${name}`, open: files.length <= AT_ONCE }, el("summary", {}, `${title} (${whole(files.length)})`), el("ul", {}, files.map(line)));
 }
 
 function runsPicker(index, chosen) {
   const items = index.runs.map((one) => ({ value: one.run, text: one.run }));
   const pick = (values) => set({ cards: values.join("\n") });
-  return picker({ label: "Runs (none: the latest)", id: "pick-cards", items, chosen, several: true, pick });
+  return picker({ label: "Runs", id: "pick-cards", items, chosen, several: true, pick });
 }
 
 function runSection(run, context) {
@@ -56,6 +74,7 @@ function runSection(run, context) {
     head,
     errorsOf(run.errors),
     run.empty && emptyState(run.empty),
+    run.stories.length > 0 && el("div", { class: "stories" }, run.stories.map((story) => storyCard(story, context.ask))),
     el(
       "div",
       { class: "run-body" },

@@ -117,19 +117,6 @@ def test_two_devices_do_not_share_a_peak() -> None:
         device.close()
 
 
-def test_what_was_before_the_monitor_is_not_its_first_peak() -> None:
-    # given a checkpoint that was loaded and freed before the loop
-    cuda = FakeCuda()
-    cuda.malloc(4 * MIB)
-    cuda.spike(512 * MIB)
-    # when
-    device = CachingDevice(cuda, "cuda", 0, reset_peaks=True)
-    cuda.spike(8 * MIB)
-    # then
-    assert device.read().peak_allocated == 12 * MIB
-    device.close()
-
-
 def test_a_device_that_was_never_used_has_no_counters() -> None:
     # given
     cuda = FakeCuda(initialized=False)

@@ -62,6 +62,27 @@ def test_a_sample_joins_device_and_host(cuda: FakeCuda, make_counters: MakeCount
     assert sample.host_available is not None
 
 
+def test_what_was_before_the_run_is_not_its_first_peak(cuda: FakeCuda, make_counters: MakeCounters) -> None:
+    # given a checkpoint that was loaded and freed before the loop
+    cuda.malloc(4 * MIB)
+    cuda.spike(512 * MIB)
+    # when
+    counters = make_counters()
+    cuda.spike(8 * MIB)
+    # then
+    assert _one(counters.sample(1, thorough=False)).peak_allocated == 12 * MIB
+
+
+def test_the_first_peak_of_a_device_used_later_is_in_the_run(cuda: FakeCuda, make_counters: MakeCounters) -> None:
+    # given a program that uses no device yet
+    counters = make_counters()
+    # when its first step does
+    cuda.malloc(4 * MIB)
+    cuda.spike(512 * MIB)
+    # then
+    assert _one(counters.sample(1, thorough=False)).peak_allocated == 516 * MIB
+
+
 def test_the_hosts_counters_are_in_the_order_of_the_samples_last_fields(make_counters: MakeCounters) -> None:
     # given
     counters = make_counters("cpu")
