@@ -35,7 +35,12 @@ def column(browser: Browser, table: str, number: int) -> list[str]:
 
 
 def see_overview(browser: Browser, ask: Ask, run: str) -> None:
-    (found,) = [one for one in ask("overview")["runs"] if one["run"] == run]
+    table = ask("overview")["table"]
+    if table is not None:
+        assert column(browser, "runs", 1) == [one["run"] for one in table]
+        browser.click(f"#runs tbody tr:nth-child({1 + [one['run'] for one in table].index(run)})")
+        browser.until("document.querySelector('.run') !== null")
+    (found,) = ask("overview", run=run)["runs"]
     for card in found["cards"]:
         place = f"[data-run='{run}'] [data-rank='{card['rank']}'][data-device='{card['device']}']"
         has(browser, place, card["label"], card["message"], card["line"], format_bytes(card["peak"]))

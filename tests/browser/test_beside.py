@@ -17,7 +17,7 @@ def test_torch_tb_profiler_and_the_memory_tab_both_work(browser: Browser, server
     server.wait_for("/data/plugin/pytorch_profiler/runs", "runs", 2)
 
     browser.open(f"{server.address}/#tbmem", "overview")
-    assert {"leak", "stable"} <= set(browser.texts(".run h2"))
+    assert {"leak", "stable"} <= set(looking.column(browser, "runs", 1))
 
     # the other one draws its charts with a library from the internet, but names its runs without
     browser.leave()
@@ -49,7 +49,7 @@ def test_however_tensorboard_was_started(
         browser.hosts()
         browser.complaints()
         browser.open(f"{running.address}/#tbmem", "overview")
-        assert any("leak" in name for name in browser.texts(".run h2"))
+        assert any("leak" in name for name in looking.column(browser, "runs", 1))
         browser.go("live")
         browser.until("document.querySelector('#live-plot')?.chart?.lines.length > 0")
         browser.go("timeline")

@@ -38,7 +38,7 @@ def remedies_view(
         missing: Bytes by which the request did not fit.
         limit: Allocations above which the snapshot is not replayed.
     """
-    changes = [] if subject is None else [*_smaller_batch(subject, missing), *_settings(subject, limit)]
+    changes = [] if subject is None else [*_settings(subject, limit), *_smaller_batch(subject, missing)]
     changes += _alternatives(estimate or {})
     order = {True: 0, None: 1, False: 2}
     changes.sort(key=lambda change: order[change["fits"]])

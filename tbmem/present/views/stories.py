@@ -37,7 +37,7 @@ def story_of(finding: Finding) -> dict[str, Any] | None:
         "title": title,
         "rank": finding.rank,
         "device": finding.device,
-        "facts": facts,
+        "facts": [list(fact) for fact in facts],
         "why": [text for text in why if text],
         "holders": holders,
         "advice": list(dict.fromkeys(text for text in advice if text)),

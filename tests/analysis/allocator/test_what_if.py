@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,6 @@ from tbmem.analysis.allocator.what_if import DEFAULTS, FailedRequest, replay_tim
 from tbmem.analysis.estimates.timeline import timeline_of_run
 from tbmem.errors import UsageError
 from tbmem.model.gpus import gpu_named
-from tbmem.model.timeline import AllocationTimeline
 from tbmem.present.text.what_if import what_if_lines, what_if_view
 from tbmem.sources.snapshot.reader import timeline_of_snapshot
 from tbmem.units import GIB, MIB
@@ -23,7 +23,7 @@ from tests.analysis.timelines import recording
 EXPANDABLE = parse_settings("expandable_segments:True")
 
 
-def as_snapshot(recorder: Recorder, first: int) -> dict[str, object]:
+def as_snapshot(recorder: Recorder, first: int) -> dict[str, Any]:
     """As torch writes it."""
     trace = [
         {"action": kind.name.lower(), "addr": key, "size": size, "stream": stream, "time_us": number, "frames": []}
@@ -127,8 +127,8 @@ def test_of_several_devices_one_without_events_is_named() -> None:
     assert said == ["cuda:1: no events of this device are in it"]
 
 
-def in_pieces(settings: AllocatorSettings, requested: int) -> AllocationTimeline:
-    """A device of 100 MiB, 30 of a segment of 60 in use, when a request fails; then the program goes on."""
+def in_pieces(settings: AllocatorSettings, requested: int) -> dict[str, Any]:
+    """A snapshot of 100 MiB, 30 of a segment of 60 in use, when a request fails; then the program goes on."""
     device = SimpleDevice(100 * MIB)
     recorder = Recorder(settings, device)
     recorder.malloc(60 * MIB)
@@ -140,12 +140,15 @@ def in_pieces(settings: AllocatorSettings, requested: int) -> AllocationTimeline
     for entry in written["device_traces"][0]:  # type: ignore[index]
         if entry["action"] == "oom":
             entry["device_free"] = 100 * MIB - device.used
-    return timeline_of_snapshot(written)
+    return written
 
 
 def test_a_request_that_failed_is_asked_for_again() -> None:
     """Given 70 MiB free in two pieces, when 70 failed, then they fit where a segment can grow, and not otherwise."""
-    (found,) = what_ifs(in_pieces(AllocatorSettings(), 70 * MIB), [EXPANDABLE, parse_settings("max_split_size_mb:128")])
+    (found,) = what_ifs(
+        timeline_of_snapshot(in_pieces(AllocatorSettings(), 70 * MIB)),
+        [EXPANDABLE, parse_settings("max_split_size_mb:128")],
+    )
 
     assert found.refused == (FailedRequest(requested=70 * MIB, room=100 * MIB),)
     assert found.before.served == (False,)
@@ -157,7 +160,7 @@ def test_a_request_that_failed_is_asked_for_again() -> None:
 
 
 def test_a_request_for_more_than_there_is_fits_under_no_settings() -> None:
-    (found,) = what_ifs(in_pieces(AllocatorSettings(), 80 * MIB), [EXPANDABLE])
+    (found,) = what_ifs(timeline_of_snapshot(in_pieces(AllocatorSettings(), 80 * MIB)), [EXPANDABLE])
 
     assert not found.after[0].served[0]
     assert "it does not fit under the other settings either" in "\n".join(what_if_lines("x", [found]))
@@ -196,7 +199,7 @@ def test_all_replays_are_on_the_same_device() -> None:
 
 
 def test_a_share_of_a_device_of_unknown_size_is_asked_for() -> None:
-    timeline = in_pieces(AllocatorSettings(), 70 * MIB)
+    timeline = timeline_of_snapshot(in_pieces(AllocatorSettings(), 70 * MIB))
     assert timeline.devices[0].total_bytes is None
 
     with pytest.raises(UsageError, match="add --gpu"):
