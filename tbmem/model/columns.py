@@ -25,6 +25,11 @@ U64 = NDArray[np.uint64]
 _Table = TypeVar("_Table", bound="Columns")
 
 
+def whole_numbers(values: F64) -> list[int | None]:
+    """Values for JSON, ``None`` in the place of NaN."""
+    return [None if value != value else int(value) for value in values.tolist()]
+
+
 def column(dtype: type[np.generic], fill: int = -1) -> Any:
     """Declare a column; ``fill`` stands for 'unknown'."""
     return field(metadata={"dtype": dtype, "fill": fill})

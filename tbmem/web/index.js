@@ -12,6 +12,7 @@ import { overviewView } from "./views/overview.js";
 import { peakView } from "./views/peak.js";
 import { ranksView } from "./views/ranks.js";
 import { segmentsView } from "./views/segments.js";
+import { stepsView } from "./views/steps.js";
 import { timelineView } from "./views/timeline.js";
 
 const VIEWS = [
@@ -20,6 +21,7 @@ const VIEWS = [
   timelineView,
   peakView,
   segmentsView,
+  stepsView,
   operatorsView,
   ranksView,
   compareView,

@@ -56,6 +56,13 @@ export function lineColour(number) {
   return list[number % list.length];
 }
 
+/** Colour of a step by its place among the others: 0 is the first, 1 the last. */
+export function stepColour(share) {
+  const [first, last] = [[86, 180, 233], [213, 94, 0]];
+  const parts = first.map((part, at) => Math.round(part + share * (last[at] - part)));
+  return `rgb(${parts.join(",")})`;
+}
+
 function dark() {
   return document.documentElement.dataset.theme === "dark";
 }

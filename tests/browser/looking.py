@@ -68,6 +68,19 @@ def see_live(browser: Browser, ask: Ask, run: str) -> None:
     assert painted(browser, 0) >= 3
 
 
+def see_steps(browser: Browser, ask: Ask, run: str, file: str) -> None:
+    answer = ask("steps", run=run, file=file)
+    browser.until("document.querySelector('#steps-plot')?.chart?.lines.length > 0")
+    # the fault of the demo: every step keeps what the one before has left
+    drawn = browser.script("document.querySelector('#steps-plot').chart.lines.map((line) => line.name)")
+    differing = [f"step {step['step']}" for step in answer["steps"] if any(step["differs"])]
+    assert drawn == ["typical", *differing]
+    assert len(differing) >= 2
+    kept = sum(line["kept_each"] for line in answer["lines"])
+    has(browser, "main", f"at least {format_bytes(kept)} stay after each step")
+    assert column(browser, "steps-lines", 1) == [line["line"] for line in answer["lines"]]
+
+
 def see_timeline(browser: Browser, ask: Ask, run: str, file: str) -> None:
     answer = ask("timeline", run=run, file=file, largest="1000", points=str(2 * columns_of(browser)))
     bands = answer["allocations"]

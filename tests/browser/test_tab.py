@@ -47,6 +47,7 @@ SEEN: dict[str, Callable[[Browser, looking.Ask, str], None]] = {
     "peak": lambda browser, ask, file: looking.see_peak(browser, ask, "leak", file),
     "operators": lambda browser, ask, file: looking.see_operators(browser, ask, "leak", file),
     "segments": lambda browser, ask, file: looking.see_segments(browser, ask, "leak", file),
+    "steps": lambda browser, ask, file: looking.see_steps(browser, ask, "leak", file),
     "ranks": lambda browser, ask, file: looking.see_ranks(browser, ask, "leak"),
     "compare": lambda browser, ask, file: looking.see_compare(browser, ask, "stable", "leak"),
     "estimate": lambda browser, ask, file: looking.see_estimate(browser, ask, "leak"),

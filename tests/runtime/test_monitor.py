@@ -162,6 +162,23 @@ def test_the_peak_of_the_run_is_kept(make_sample: MakeSample) -> None:
     assert (peak.bytes, peak.step, peak.total, peak.counter) == (5 * GIB, 2, 80 * GIB, "peak_allocated")
 
 
+def test_the_peak_of_the_step_that_ran_out_of_memory_is_the_runs(tmp_path: Path, make_sample: MakeSample) -> None:
+    # given a run whose fourth step needs most, and does not end
+    monitor = MemoryMonitor(folder=tmp_path, counters=SeriesCounters(make_sample, [1.0, 5.0, 2.0, 70.0]), console=False)
+    # when
+    with pytest.raises(torch.OutOfMemoryError), monitor:
+        for _ in range(3):
+            monitor.step()
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has 10 GiB")
+    # then
+    (peak,) = monitor.peaks()
+    assert (peak.bytes, peak.step) == (70 * GIB, 4)
+    last = read_monitor_log(tmp_path / "plugins/tbmem/monitor.jsonl").rows[-1]
+    assert (last.sample.step, last.sample.peak_allocated) == (4, 70 * GIB)
+    # the level at the end of a step that had none is not known
+    assert (last.allocated_min, last.allocated_max) == (None, None)
+
+
 def test_counters_that_fail_switch_it_off_once(make_sample: MakeSample, caplog: pytest.LogCaptureFixture) -> None:
     # given counters that break at step 3
     monitor = MemoryMonitor(counters=SeriesCounters(make_sample, [1.0, 1.0]), console=False)

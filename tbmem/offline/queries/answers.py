@@ -26,6 +26,7 @@ from tbmem.present.views.recording_view import RecordingView
 from tbmem.present.views.remedies import remedies_view
 from tbmem.present.views.run_schema import Empty, FileItem, RunItem
 from tbmem.present.views.segments import segments_view
+from tbmem.present.views.steps import steps_view
 from tbmem.present.views.tensors import LIMIT, tensors_view
 from tbmem.present.views.timeline import LARGEST, POINTS, timeline_view
 from tbmem.present.views.triage import by_urgency, file_lines, triage_row, with_status
@@ -80,7 +81,11 @@ class QueryParams:
         return value
 
 
-DEVICE_VIEWS: Mapping[str, Callable[[RecordingView, str | None], Any]] = {"peak": peak_view, "segments": segments_view}
+DEVICE_VIEWS: Mapping[str, Callable[[RecordingView, str | None], Any]] = {
+    "peak": peak_view,
+    "segments": segments_view,
+    "steps": steps_view,
+}
 """Answers on one device of a recording, by the names of their views: in the tab and on the page of a recording."""
 _MAX_POINTS = 20_000
 _MAX_RANKS = 64

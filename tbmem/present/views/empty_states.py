@@ -34,6 +34,11 @@ NO_SAMPLES: Empty = {
     "text": "The first steps appear a second after they end. Reload, or switch automatic reload on.",
     "commands": [],
 }
+ONE_STEP: Empty = {
+    "title": "There are no two whole steps in this recording",
+    "text": "Steps are known from the profiler's windows, from MemoryCallback, or by the optimizer's phases in stacks.",
+    "commands": ["profiling:", "  active: 3"],
+}
 NO_RECORDINGS: Empty = {
     "title": "This run has no recording",
     "text": "Timelines come from the profiler's windows or from memory snapshots.",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tbmem.analysis.plots.curves import even_intervals, extremes
 from tbmem.analysis.runs.run_status import RankState
-from tbmem.model.columns import F64, I64
+from tbmem.model.columns import F64, I64, whole_numbers
 from tbmem.model.finding import Finding, FindingKind
 from tbmem.present.lines import device_label, peak_word
 from tbmem.present.views.run_schema import FileItem
@@ -107,7 +107,7 @@ def live_series(run: LoggedRun, series: DeviceSeries, x: str, begin: float, end:
         "name": device_label(series.device),
         "x": np.round(at[rows], 3).tolist(),
         "step": series.columns["step"][rows].astype(np.int64).tolist(),
-        **{name: _plain(series.line(name, rows)) for name in LINES},
+        **{name: whole_numbers(series.line(name, rows)) for name in LINES},
         "peak_word": peak_word("host_peak_rss" if series.device == "cpu" else "peak_allocated"),
         "capacity": int(known.max()) if len(known) else None,
         "points": max(last - first, 0),  # rows of the log in the range, of which some are left out
@@ -135,10 +135,6 @@ def _shown_rows(series: DeviceSeries, first: int, last: int, points: int) -> I64
     # a line needs two rows of an interval; several lines often share them
     rows = extremes_of(series, inside, max(points // 4, 2))
     return rows if len(rows) <= points else extremes_of(series, inside, max(points // (2 * len(LINES)), 2))
-
-
-def _plain(values: F64) -> list[int | None]:
-    return [None if value != value else int(value) for value in values.tolist()]
 
 
 def x_of_step(run: LoggedRun, rank: int, step: int, x: str) -> float | None:

@@ -43,7 +43,7 @@ def test_every_view_of_a_run(folder: Folder, tmp_path: Path) -> None:
     assert found["overview"] == "overview?run=a"
     # what the tab would be told is what stands in the file
     place = {"run": "a", "file": "w.tbmem.npz"}
-    for view in ("peak", "tensors", "segments", "operators"):
+    for view in ("peak", "tensors", "segments", "steps", "operators"):
         assert found[f"{view}?file=w.tbmem.npz&run=a"] == folder.ask(view, **place)
     assert found["timeline?file=w.tbmem.npz&run=a"] == folder.ask("timeline", **place, largest=1000, points=4000)
     assert found["timeline?device=cpu&file=w.tbmem.npz&run=a"] == "timeline?file=w.tbmem.npz&run=a"
@@ -110,7 +110,7 @@ def test_the_page_of_a_recording(tmp_path: Path) -> None:
     (key,) = (key for key in found if key.startswith("peak?") and isinstance(found[key], dict))
     assert found[key]["peak"]["bytes"] == 1000
     # it has no log, and nothing to compare with
-    assert found["views"] == ["timeline", "peak", "segments", "operators"]
+    assert found["views"] == ["timeline", "peak", "segments", "steps", "operators"]
 
 
 def test_only_a_base_and_no_event() -> None:

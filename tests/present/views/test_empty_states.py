@@ -41,7 +41,7 @@ def test_settings_exist(tmp_path: Path) -> None:
 
 
 def test_every_state_has_words() -> None:
-    assert len(STATES) == 11
+    assert len(STATES) == 12
     for state in STATES:
         assert state["title"]
         assert state["text"].endswith(".")
