@@ -366,6 +366,7 @@ class MemoryMonitor(Lifecycle):
         """Log the peak of the step in which memory ran out; the level at its end is not known."""
         if self._counters is not None:
             samples = self._counters.sample(self._step + 1, thorough=True)
+            self.log(CLOSE_ROWS)
             self.log([sample._replace(allocated=None) for sample in samples])
             for sample in samples:
                 self._state_of(sample.device).peak.add([sample])

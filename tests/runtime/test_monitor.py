@@ -80,10 +80,12 @@ class RestingCounters(SeriesCounters):
         return [self._make(number, self._levels[number - 1]) for number in waiting]
 
 
-def _play(monitor: MemoryMonitor, steps: int) -> None:
+def _play(monitor: MemoryMonitor, steps: int, error: Exception | None = None) -> None:
     with monitor:
         for _ in range(steps):
             monitor.step()
+        if error is not None:
+            raise error
 
 
 def test_the_guides_leak_is_found_and_logged(
@@ -166,10 +168,8 @@ def test_the_peak_of_the_step_that_ran_out_of_memory_is_the_runs(tmp_path: Path,
     # given a run whose fourth step needs most, and does not end
     monitor = MemoryMonitor(folder=tmp_path, counters=SeriesCounters(make_sample, [1.0, 5.0, 2.0, 70.0]), console=False)
     # when
-    with pytest.raises(torch.OutOfMemoryError), monitor:
-        for _ in range(3):
-            monitor.step()
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has 10 GiB")
+    with pytest.raises(torch.OutOfMemoryError):
+        _play(monitor, 3, torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has 10 GiB"))
     # then
     (peak,) = monitor.peaks()
     assert (peak.bytes, peak.step) == (70 * GIB, 4)
