@@ -45,9 +45,8 @@ async function draw(context) {
 
 /** As chosen; else the run that is shown against the latest other, and in a report the last against the first. */
 function pairOf({ index: { runs }, run }) {
-  const named = (key) => runs.find((one) => one.run === get(key))?.run;
-  const after = named("after") ?? (isReport() ? runs.at(-1).run : run);
-  return [named("before") ?? runs.find((one) => one.run !== after).run, after];
+  const after = get("after") || (isReport() || !run ? runs.at(-1).run : run);
+  return [get("before") || runs.find((one) => one.run !== after).run, after];
 }
 
 function chooser(runs, before, after) {
