@@ -168,6 +168,11 @@ class Browser:
         features = {"features": [{"name": "prefers-color-scheme", "value": value}]}
         self._driver.execute_cdp_cmd("Emulation.setEmulatedMedia", features)
 
+    def size(self, width: int = 1440, height: int = 900) -> None:
+        """Size of the window."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
     def picture(self, name: str) -> Path:
         """Keep a screenshot of what is in the window."""
         path = self._pictures / f"{name}.png"
