@@ -189,6 +189,7 @@ export class Shell {
   choose(tab, on) {
     tab.setAttribute("aria-selected", String(on));
     tab.tabIndex = on ? 0 : -1;
+    if (on) tab.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 
   key(event) {

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -143,6 +143,16 @@ class Browser:
     def press(self, *keys: str) -> None:
         """Press keys, one after the other, wherever the focus is."""
         ActionChains(self._driver).send_keys(*keys).perform()
+
+    def chord(self, held: Sequence[str], key: str) -> None:
+        """Press a key while others are held."""
+        actions = ActionChains(self._driver)
+        for one in held:
+            actions.key_down(one)
+        actions.send_keys(key)
+        for one in held:
+            actions.key_up(one)
+        actions.perform()
 
     def point(self, css: str, across: float, down: float, *, click: bool = False) -> None:
         """Move the pointer onto an element, given as shares of its width and height."""
