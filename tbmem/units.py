@@ -30,7 +30,7 @@ def format_bytes(count: int | float) -> str:
     for unit, size, least in _UNITS:
         if count >= least or -count >= least:
             return f"{_digits(count / size)} {unit}"
-    return f"{count:.0f} B"
+    return f"{round(count)} B"
 
 
 def _digits(amount: float) -> str:

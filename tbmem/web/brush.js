@@ -12,9 +12,8 @@ const SUMS = [
   ["alive", "Allocated in the range, alive at its end"],
   ["throughout", "Alive throughout"],
 ];
-const FEW = 200;
 
-/** The panel below a brushed timeline. */
+/** The panel of a brushed range. */
 export function brushPanel(answer, head, acts) {
   const figures = [
     ["at its beginning", bytes(answer.at_begin)],
@@ -30,10 +29,10 @@ export function brushPanel(answer, head, acts) {
     button("Clear", acts.clear, { id: "brush-clear" }),
   );
   const note = answer.partial && el("p", { class: "note" }, answer.partial);
-  return section(`Range ${acts.text}`, null, buttons, note, tiles(figures), SUMS.map((sum) => part(answer, sum, acts.open)));
+  return section(`Range ${acts.text}`, null, buttons, note, tiles(figures), SUMS.map((sum) => part(answer, sum, acts)));
 }
 
-function part(answer, [key, text], open) {
+function part(answer, [key, text], acts) {
   const sum = answer[key];
   if (!sum.count) return null;
   const legend = sum.categories.map((name, at) => keyed(`${word(name)} ${bytes(sum.by_category[at])}`, sum.colours[at]));
@@ -47,8 +46,10 @@ function part(answer, [key, text], open) {
       name: `${key}-in-range`,
       columns: allocationColumns(),
       rows: rowsOf(sum.largest),
+      count: sum.count,
+      all: async () => rowsOf(await acts.all(key, sum.count)),
       sort: "bytes",
-      open: (row) => open(row.row),
+      open: (row) => acts.open(row.row),
     }),
   );
 }
@@ -57,18 +58,18 @@ function part(answer, [key, text], open) {
 export function allocationColumns(colours = {}) {
   return [
     { key: "bytes", label: "size", kind: "bytes" },
-    { key: "category", label: "category", width: "150px", colour: (row) => colours[row.category], text: (row) => word(row.category) },
     { key: "name", label: "name" },
+    { key: "category", label: "category", width: "150px", colour: (row) => colours[row.category], text: (row) => word(row.category) },
     { key: "module", label: "module" },
     { key: "operator", label: "operator" },
     { key: "phase", label: "phase", width: "90px", text: (row) => (row.phase === "OTHER" ? "" : word(row.phase)) },
     { key: "step", label: "step", kind: "whole", width: "70px", text: (row) => (row.step >= 0 ? whole(row.step) : "") },
-    { key: "line", label: "line", width: "22%" },
+    { key: "line", label: "line" },
   ];
 }
 
 /** The same sums computed from the bands of a report, which has no server. */
-export function brushedHere(answer, [from, to]) {
+export function brushedHere(answer, [from, to], limit) {
   const { bands, shown, count } = answer.allocations;
   const all = bands.row.map((_, at) => at);
   const born = (at) => !bands.before[at] && bands.x0[at] >= from && bands.x0[at] <= to;
@@ -76,7 +77,7 @@ export function brushedHere(answer, [from, to]) {
   const there = (at) => bands.x0[at] <= to && (bands.alive[at] || bands.x1[at] > to);
   const total = (x) => answer.total[Math.max(answer.x.findLastIndex((one) => one <= x), 0)];
   const inside = answer.total.filter((_, at) => answer.x[at] >= from && answer.x[at] <= to);
-  const sum = (keep) => sumOf(answer, all.filter(keep));
+  const sum = (keep) => sumOf(answer, all.filter(keep), limit);
   return {
     at_begin: total(from),
     at_end: total(to),
@@ -89,13 +90,13 @@ export function brushedHere(answer, [from, to]) {
   };
 }
 
-function sumOf(answer, kept) {
+function sumOf(answer, kept, limit) {
   const { names, colours } = answer;
   const { bands, labels, modules, lines } = answer.allocations;
   const sizes = new Map();
   for (const at of kept) sizes.set(bands.layer[at], (sizes.get(bands.layer[at]) ?? 0) + bands.bytes[at]);
   const categories = [...sizes].sort((one, other) => other[1] - one[1]);
-  const few = [...kept].sort((one, other) => bands.bytes[other] - bands.bytes[one]).slice(0, FEW);
+  const few = [...kept].sort((one, other) => bands.bytes[other] - bands.bytes[one]).slice(0, limit);
   const pick = (get) => few.map(get);
   return {
     bytes: kept.reduce((sum, at) => sum + bands.bytes[at], 0),

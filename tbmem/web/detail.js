@@ -1,4 +1,4 @@
-// The panel with the details of one allocation.
+// The panel docked beside the page, where what was clicked or brushed is shown.
 
 import { fetchView } from "./api.js";
 import { button, el, replace } from "./dom.js";
@@ -7,26 +7,33 @@ import { facts, failure, framesOf, keyed } from "./parts.js";
 
 const BASIS = { known: "known from the address book", inferred: "inferred", none: "" };
 
-/** The empty panel; `show(row)` fills it. */
+/** The empty panel of a recording; `show(row)` fills it with an allocation, `put` with anything, `range` is its end. */
 export function detailPanel(run, file) {
-  const node = el("aside", { class: "detail", hidden: true, "aria-label": "Allocation", tabindex: -1 });
+  const place = el("div", { class: "detail", hidden: true, tabindex: -1 });
+  const range = el("div", { id: "brushed", "aria-live": "polite" });
+  const keydown = (event) => event.key === "Escape" && (place.hidden = true);
+  const node = el("aside", { class: "dock", "aria-label": "Detail", on: { keydown } }, place, range);
   let turn;
-  return { node, show };
+  return { node, range, show, put };
 
   async function show(row) {
-    const mine = (turn = {});
-    node.hidden = false;
-    replace(node, el("p", { class: "note" }, "loading"));
+    put(el("p", { class: "note" }, "loading"));
+    const mine = turn;
     let content;
     try {
       content = contentOf(await fetchView("stack", { run, file, row }));
     } catch (error) {
       content = failure(error);
     }
-    if (mine !== turn) return;
-    replace(node, button("×", () => (node.hidden = true), { class: "close", "aria-label": "Close" }), content);
-    node.scrollIntoView({ block: "nearest" });
-    node.focus({ preventScroll: true });
+    if (mine === turn) put(content);
+  }
+
+  function put(...content) {
+    turn = {};
+    place.hidden = false;
+    replace(place, button("×", () => (place.hidden = true), { class: "close", "aria-label": "Close" }), ...content);
+    node.scrollTop = 0;
+    place.focus({ preventScroll: true });
   }
 }
 

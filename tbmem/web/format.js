@@ -33,7 +33,8 @@ export function relativeChange(before, after) {
   if (!before) return "new";
   if (!after) return "gone";
   if (after >= 10 * before) return `${whole(after / before)} times`;
-  return `${after > before ? "+" : ""}${percent((100 * (after - before)) / before)}`;
+  const text = percent((100 * (after - before)) / before);
+  return text.startsWith("-") ? text : `+${text}`;
 }
 
 /** Name and bytes of the unit in which an axis up to `most` reads best. */
@@ -44,7 +45,7 @@ export function unitFor(most) {
 
 /** `12 345`, with thin spaces. */
 export function whole(count) {
-  return known(count) ? Math.round(count).toLocaleString("en-US").replaceAll(",", "\u202f") : NONE;
+  return known(count) ? (Math.round(count) + 0).toLocaleString("en-US").replaceAll(",", "\u202f") : NONE;
 }
 
 /** `58.3 %`. */
@@ -99,12 +100,13 @@ export function deviceName(device) {
   return index === undefined ? name : `${name} ${index}`;
 }
 
-/** A number of digits, rounded half to even as in Python. */
-function fixed(value, digits) {
+/** A number of digits, rounded half to even as in Python; what rounds to nothing has no sign. */
+export function fixed(value, digits) {
   const power = 10 ** digits;
   const low = Math.floor(Math.abs(value) * power);
   const even = Math.abs(value) * power - low === 0.5 && low % 2 === 0;
-  return even ? ((Math.sign(value) * low) / power).toFixed(digits) : value.toFixed(digits);
+  const text = even ? ((Math.sign(value) * low) / power).toFixed(digits) : value.toFixed(digits);
+  return Number(text) === 0 ? text.replace("-", "") : text;
 }
 
 /** Whether a value is a finite number. */

@@ -4,7 +4,7 @@
 // that moving the pointer repaints nothing else.
 
 import { el, replace } from "./dom.js";
-import { unitFor } from "./format.js";
+import { fixed, unitFor } from "./format.js";
 import { colours } from "./theme.js";
 
 const LEFT = 62;
@@ -12,6 +12,7 @@ const RIGHT = 28;
 const TOP = 18;
 const BOTTOM = 24;
 const STEP = 0.2;
+const NUDGE = 0.02;
 const TALL = 30;
 
 export class Frame {
@@ -27,6 +28,7 @@ export class Frame {
    * @param options.brushed `(range)`: the user brushed a range; `null` when it is cleared.
    * @param options.hover   `(x, y, event)`: the pointer is there; `null` when it left. Returns whether something is.
    * @param options.press   `(x, y)`: a click.
+   * @param options.keys    Further keys and what they do.
    */
   constructor(options) {
     this.options = { height: 300, strip: 0, ...options };
@@ -199,7 +201,7 @@ export class Frame {
     for (const value of ys.values) {
       const y = Math.round(this.y(value * unit.bytes)) + 0.5;
       line(context, LEFT, y, LEFT + this.wide, y);
-      context.fillText(`${value.toFixed(ys.digits)} ${unit.name}`, LEFT - 6, y);
+      context.fillText(`${fixed(value, ys.digits)} ${unit.name}`, LEFT - 6, y);
     }
     context.textAlign = "center";
     context.textBaseline = "top";
@@ -292,8 +294,24 @@ export class Frame {
     this.zoom(factor, this.xAt(event.offsetX));
   }
 
+  /** Move an end of the brushed range; without one, begin one in the middle of what is visible. */
+  moveBrush(end, by) {
+    const [from, to] = this.range;
+    const range = this.brush ? [...this.brush] : [from + 0.45 * (to - from), from + 0.55 * (to - from)];
+    if (this.brush) range[end] += by * NUDGE * (to - from);
+    this.setBrush(this.cutBrush(Math.min(range[0], range[1 - end]), Math.max(range[1], range[1 - end])));
+    this.options.brushed?.(this.brush);
+  }
+
   key(event) {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (by && event.shiftKey && !this.options.box) {
+      event.preventDefault();
+      this.moveBrush(event.altKey ? 0 : 1, by);
+      return;
+    }
     const acts = {
+      ...this.options.keys,
       ArrowLeft: () => this.pan(-STEP),
       ArrowRight: () => this.pan(STEP),
       "+": () => this.zoom(0.6),

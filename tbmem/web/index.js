@@ -31,6 +31,7 @@ const VIEWS = [
 /** Draw the page into the empty body. */
 export async function render() {
   document.title = "Memory · tbmem";
+  document.documentElement.lang = "en";
   if (!isReport()) document.head.append(el("link", { rel: "stylesheet", href: "page.css" }));
   startState();
   await new Shell(VIEWS).start(document.body);

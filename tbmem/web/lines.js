@@ -1,7 +1,7 @@
 // Line charts: curves, marks and shaded ranges in a Frame, with a legend, hover values and zoom by dragging a box.
 
 import { el, replace, svg } from "./dom.js";
-import { bytes, known, whole } from "./format.js";
+import { bytes, fixed, known, whole } from "./format.js";
 import { Frame, Tip } from "./frame.js";
 import { lastUntil } from "./stack.js";
 import { colours } from "./theme.js";
@@ -168,7 +168,7 @@ export class LineChart {
 
 /** A number of steps, seconds or per cent as text. */
 export function plainX(value, digits) {
-  return digits > 0 ? value.toFixed(digits) : whole(value);
+  return digits > 0 ? fixed(value, digits) : whole(value);
 }
 
 /** The largest of some amounts, of which some may be missing. */

@@ -1,12 +1,12 @@
 // The page around the views: tabs, pickers, reload, and when a view is drawn.
 
-import { fetchView, forget, isReport, viewsOfPage } from "./api.js";
+import { fetchView, forget, isReport, ViewError, viewsOfPage } from "./api.js";
 import { button, choice, el, replace } from "./dom.js";
 import { moment, setWords } from "./format.js";
 import { isVisible, onReload, onVisible } from "./host.js";
 import { emptyState, failure } from "./parts.js";
 import { picker } from "./picker.js";
-import { get, onChange, set } from "./state.js";
+import { get, onChange, set, setDefault } from "./state.js";
 import { startTheme } from "./theme.js";
 
 const ENDED = "ended";
@@ -29,12 +29,8 @@ export class Shell {
     const reload = !isReport() && button("↻", () => this.reload(), { id: "reload", "aria-label": "Reload", title: "Reload" });
     const list = el("nav", { role: "tablist", "aria-label": "Views", on: { keydown: (event) => this.key(event) } });
     list.append(...this.tabs);
-    this.node = el(
-      "div",
-      { class: "shell" },
-      el("header", {}, list, el("div", { class: "tools" }, this.pickers, this.status, reload)),
-      this.main,
-    );
+    this.head = el("header", {}, list, el("div", { class: "tools" }, this.pickers, this.status, reload));
+    this.node = el("div", { class: "shell" }, this.head, this.main);
     this.asked = [];
     this.turn = 0;
   }
@@ -42,6 +38,10 @@ export class Shell {
   /** Add the page to the document and update it from then on. */
   async start(body) {
     body.append(this.node);
+    // the first entry of the history has a view as well, for coming back to it
+    setDefault("view", this.view().name);
+    const measured = () => document.documentElement.style.setProperty("--head", `${this.head.offsetHeight}px`);
+    new ResizeObserver(measured).observe(this.head);
     startTheme(() => this.draw());
     onChange(() => this.draw());
     onReload(() => this.reload());
@@ -100,6 +100,8 @@ export class Shell {
       const context = this.context(index, view, asked);
       this.tools(index, view, context);
       if (index.empty || !index.runs.length) return emptyState(index.empty ?? { title: "No runs", text: "" });
+      const missing = missingOf(index, view, context);
+      if (missing) return failure(missing);
       return await view.draw(context);
     } catch (error) {
       if (error.status === undefined) console.error(error);
@@ -113,16 +115,16 @@ export class Shell {
   }
 
   context(index, view, asked) {
-    const run = itemOf(index, view) ?? index.runs[0];
+    const run = itemOf(index, view) ?? (get("run") ? undefined : index.runs[0]);
     const files = run ? [...run.recordings, ...run.estimates.filter((file) => isRecording(file, run))] : [];
     const file = fileOf(files, view);
     return {
       index,
       item: run,
-      run: run?.run ?? "",
+      run: run?.run ?? get("run"),
       runs: chosenRuns(index, run),
       files,
-      file: file?.file ?? "",
+      file: file?.file ?? get("file"),
       device: get("device"),
       ask: (name, params) => {
         asked.push([name, params]);
@@ -187,6 +189,7 @@ export class Shell {
   choose(tab, on) {
     tab.setAttribute("aria-selected", String(on));
     tab.tabIndex = on ? 0 : -1;
+    if (on) tab.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 
   key(event) {
@@ -218,9 +221,20 @@ export function noRecording(item) {
   });
 }
 
+/** What the address names and the log folder does not have: nothing else is shown in its place. */
+function missingOf(index, view, { item, files }) {
+  if (view.needs === "none") return null;
+  const names = view.needs === "runs" && get("runs") ? get("runs").split("\n") : [get("run")].filter(Boolean);
+  const gone = names.filter((name) => index.runs.every((one) => one.run !== name));
+  const place = isReport() ? "in this report" : "in this log folder";
+  if (gone.length) return new ViewError(404, `There is no run ${gone.join(", ")} ${place}. Choose another run above.`);
+  const file = view.needs === "recording" && get("file");
+  if (!file || files.some((one) => one.file === file)) return null;
+  return new ViewError(404, `Run ${item.run} has no recording ${file}. Choose another recording above.`);
+}
+
 function itemOf(index, view) {
-  const found = index.runs.find((one) => one.run === get("run"));
-  if (found) return found;
+  if (get("run")) return index.runs.find((one) => one.run === get("run"));
   // none chosen: the latest run with data
   const fits = { recording: (one) => one.recordings.length, runs: (one) => one.logs.length, run: (one) => one.logs.length };
   return index.runs.find(fits[view.needs] ?? (() => true));
@@ -231,8 +245,7 @@ function isRecording(file, run) {
 }
 
 function fileOf(files, view) {
-  const asked = files.find((one) => one.file === get("file"));
-  if (asked) return asked;
+  if (get("file")) return files.find((one) => one.file === get("file"));
   const readable = files.filter((one) => !one.error);
   const fitting = readable.filter((one) => (view.prefers ?? []).includes(one.kind));
   const list = fitting.length ? fitting : readable.length ? readable : files;

@@ -5,19 +5,29 @@
 import { outerWindow } from "./host.js";
 
 const PREFIX = "p.tbmem.";
+/** What the page is about: a change of it is an entry in the browser's history. */
+const PLACES = ["view", "run", "runs", "file", "device", "part", "x", "before", "after", "before_file", "after_file"];
+/** Visible and brushed ranges: changes that follow each other quickly, as of the wheel, are one entry. */
+const RANGES = ["axis", "t0", "t1", "b0", "b1", "from", "to"];
+const QUICK = 800;
+
 const listeners = new Set();
 let current = {};
 let written = "";
+let moved = -Infinity;
 
 /** Read the address, and follow it when the user changes it. */
 export function startState() {
   current = readAddress();
   outerWindow().addEventListener("hashchange", () => {
-    if (outerWindow().location.hash === written || !isOurs()) return;
+    const { hash } = outerWindow().location;
+    if (hash === written || !isOurs()) return;
     const found = readAddress();
     // TensorBoard writes its own address when the user comes back to this tab: what was shown stays
-    if (inTab() && !Object.keys(found).length) writeAddress();
-    else tell(found);
+    if (inTab() && !Object.keys(found).length) return writeAddress();
+    written = hash;
+    moved = -Infinity;
+    tell(found);
   });
 }
 
@@ -26,9 +36,11 @@ export function get(key) {
   return current[key] ?? "";
 }
 
-/** All values. */
-export function all() {
-  return { ...current };
+/** Write a value that is not in the address yet, without an entry in the history. */
+export function setDefault(key, value) {
+  if (current[key]) return;
+  current = { ...current, [key]: value };
+  writeAddress();
 }
 
 /** Change values; `null` removes one. Listeners are called unless `quietly`. */
@@ -40,13 +52,26 @@ export function set(changes, quietly = false) {
   }
   const before = current;
   current = next;
-  writeAddress();
+  writeAddress(isEntry(before, next));
   if (!quietly) for (const act of listeners) act(before, current);
 }
 
 /** Call with the values before and after each change. */
 export function onChange(act) {
   listeners.add(act);
+}
+
+/** Whether a change is an entry in the history. */
+function isEntry(before, after) {
+  const differs = (key) => before[key] !== after[key];
+  if (PLACES.some(differs)) moved = -Infinity;
+  else if (!RANGES.some(differs)) return false;
+  else {
+    const isSame = performance.now() - moved < QUICK;
+    moved = performance.now();
+    return !isSame;
+  }
+  return true;
 }
 
 function tell(found) {
@@ -79,14 +104,16 @@ function readAddress() {
   return found;
 }
 
-function writeAddress() {
+function writeAddress(entry = false) {
   if (!isOurs()) return;
   const prefix = inTab() ? PREFIX : "";
   const own = Object.entries(current).map(([key, value]) => `${prefix}${key}=${encodeURIComponent(value)}`);
   const others = inTab() ? parts().filter((part) => !part.startsWith(PREFIX)) : [];
   written = `#${[...others, ...own].join("&")}`;
   const outer = outerWindow();
-  outer.history.replaceState(outer.history.state, "", written);
+  if (written === outer.location.hash) return;
+  if (entry) outer.history.pushState(outer.history.state, "", written);
+  else outer.history.replaceState(outer.history.state, "", written);
 }
 
 function decode(text) {

@@ -7,6 +7,7 @@ import { get, set } from "./state.js";
 const HEIGHT = 30;
 const SPARE = 12;
 const TALLEST = 540;
+const NAMES = 160;
 
 /** Kinds of columns: how a value is written. */
 const WRITE = { bytes, whole, percent, text: (value) => value ?? "" };
@@ -19,7 +20,8 @@ const WRITE = { bytes, whole, percent, text: (value) => value ?? "" };
  * @param options.rows    Objects, any number of them.
  * @param options.sort    Key of the column by which it is sorted at first, descending; `null` keeps the order.
  * @param options.open    Called with a row that was clicked, or chosen by Enter.
- * @param options.ask     Asks the server: `({search, sort, order}) => {rows, found}`; then `rows` are not needed.
+ * @param options.ask     Asks the server: `({search, sort, order, offset}) => {rows, found}`; then `rows` are not needed.
+ * @param options.count   How many rows there are, if `rows` are but the first; `all()` then fetches them for exports.
  * @param options.name    Begin of the exported file's name.
  */
 export function table(options) {
@@ -28,7 +30,7 @@ export function table(options) {
 
 class Table {
   constructor(options) {
-    this.options = { rows: [], sort: null, name: "table", search: true, ...options };
+    this.options = { rows: [], count: 0, sort: null, name: "table", search: true, ...options };
     this.columns = this.options.columns.map((column) => ({ kind: "text", ...column }));
     this.found = 0;
     this.rows = [];
@@ -42,15 +44,14 @@ class Table {
   }
 
   grid() {
-    const widths = this.columns.map((column) => {
-      const width = column.width ?? (column.kind === "text" ? "auto" : "118px");
-      return el("col", { style: { width } });
-    });
+    const widths = this.columns.map((column) => column.width ?? (column.kind === "text" ? "auto" : "118px"));
+    // a narrow window scrolls the table: the columns without a width are never squeezed to nothing
+    const least = widths.reduce((sum, width) => sum + (parseFloat(width) || NAMES), 0);
     const label = this.options.label ?? this.options.name;
     return el(
       "table",
-      { "aria-label": label, on: { keydown: (event) => this.key(event) } },
-      el("colgroup", {}, widths),
+      { "aria-label": label, style: { "min-width": `${least}px` }, on: { keydown: (event) => this.key(event) } },
+      el("colgroup", {}, widths.map((width) => el("col", { style: { width } }))),
       el("thead", {}, el("tr", {}, this.heads)),
       this.body,
     );
@@ -77,9 +78,32 @@ class Table {
       search && box,
       this.count,
       el("span", { class: "grow" }),
-      button("CSV", () => download(`${name}.csv`, csvOf(this.plain()), "text/csv")),
-      button("JSON", () => download(`${name}.json`, JSON.stringify(this.plain(), null, 1), "application/json")),
+      button("CSV", () => this.export(`${name}.csv`, csvOf, "text/csv")),
+      button("JSON", () => this.export(`${name}.json`, (rows) => JSON.stringify(rows, null, 1), "application/json")),
     );
+  }
+
+  /** Download all rows that fit the filter, in order, not only those that were fetched for the page. */
+  async export(name, format, type) {
+    try {
+      download(name, format(this.plain(await this.everything())), type);
+    } catch (error) {
+      this.count.textContent = error.message;
+    }
+  }
+
+  async everything() {
+    const { ask, all } = this.options;
+    const { key, down } = this.order();
+    const search = get(`${this.options.id}.q`).trim();
+    if (all) return this.sorted(this.filtered(search, await all()), key, down);
+    const rows = [...this.rows];
+    while (ask && rows.length < this.found) {
+      const { rows: more } = await ask({ search, sort: key, order: down ? "desc" : "asc", offset: rows.length });
+      if (!more.length) break;
+      rows.push(...more);
+    }
+    return rows;
   }
 
   head(column) {
@@ -122,8 +146,8 @@ class Table {
         return;
       }
     } else {
-      this.rows = this.sorted(this.filtered(search), key, down);
-      this.found = this.rows.length;
+      this.rows = this.sorted(this.filtered(search, this.options.rows), key, down);
+      this.found = search ? this.rows.length : Math.max(this.rows.length, this.options.count);
     }
     const more = this.found > this.rows.length ? `, the first ${whole(this.rows.length)} shown` : "";
     this.count.textContent = `${whole(this.found)} ${this.found === 1 ? "row" : "rows"}${more}`;
@@ -131,11 +155,11 @@ class Table {
     this.draw();
   }
 
-  filtered(search) {
+  filtered(search, rows) {
     const words = search.toLowerCase().split(/\s+/).filter(Boolean);
-    if (!words.length) return this.options.rows;
+    if (!words.length) return rows;
     const texts = this.columns.filter((column) => column.kind === "text");
-    return this.options.rows.filter((row) => {
+    return rows.filter((row) => {
       const text = texts.map((column) => value(column, row) ?? "").join(" ").toLowerCase();
       return words.every((one) => text.includes(one));
     });
@@ -195,12 +219,11 @@ class Table {
     this.body.querySelector(`tr[data-at="${at}"]`)?.focus({ preventScroll: true });
   }
 
-  plain() {
-    return this.rows.map((row) =>
+  plain(rows) {
+    return rows.map((row) =>
       Object.fromEntries(this.columns.map((column) => [column.key, value(column, row) ?? null])),
     );
   }
-
 }
 
 /** Rows as CSV text. */

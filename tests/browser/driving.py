@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -144,6 +144,16 @@ class Browser:
         """Press keys, one after the other, wherever the focus is."""
         ActionChains(self._driver).send_keys(*keys).perform()
 
+    def chord(self, held: Sequence[str], key: str) -> None:
+        """Press a key while others are held."""
+        actions = ActionChains(self._driver)
+        for one in held:
+            actions.key_down(one)
+        actions.send_keys(key)
+        for one in held:
+            actions.key_up(one)
+        actions.perform()
+
     def point(self, css: str, across: float, down: float, *, click: bool = False) -> None:
         """Move the pointer onto an element, given as shares of its width and height."""
         actions = self._to(css, across, down)
@@ -167,6 +177,11 @@ class Browser:
         value = "dark" if on else "light"
         features = {"features": [{"name": "prefers-color-scheme", "value": value}]}
         self._driver.execute_cdp_cmd("Emulation.setEmulatedMedia", features)
+
+    def size(self, width: int = 1440, height: int = 900) -> None:
+        """Size of the window."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
     def picture(self, name: str) -> Path:
         """Keep a screenshot of what is in the window."""

@@ -68,11 +68,14 @@ SEEN: dict[str, Callable[[Browser, looking.Ask, str, str], None]] = {
     "timeline": looking.see_timeline,
     "peak": looking.see_peak,
     "operators": looking.see_operators,
-    "segments": looking.see_segments,
-    "ranks": lambda browser, ask, run, file: looking.see_ranks(browser, ask, run),
-    "compare": lambda browser, ask, run, file: looking.has(browser, ".empty", "Nothing to compare with"),
-    "estimate": lambda browser, ask, run, file: looking.see_estimate(browser, ask, run),
 }
+
+
+def test_views_without_data_have_no_tab(browser: Browser, page: Path) -> None:
+    # given the report of one rank on the CPU, without an estimate
+    browser.open(f"{page.as_uri()}#view=segments", "overview", tab=False)
+
+    assert [name.lower() for name in browser.texts("nav [role=tab]")] == list(SEEN)
 
 
 @pytest.mark.parametrize("view", SEEN)

@@ -26,6 +26,7 @@ SIZES = [
     1023.6 * MIB,
     -3 * MIB,
     7.005 * GIB,
+    -0.2,
     5e3 * TIB,
 ]
 CHANGES = {
@@ -37,6 +38,7 @@ CHANGES = {
     (1, 262145): "262 145 times",
     (MIB, 25 * MIB): "25 times",
     (100, 999): "+899.0 %",
+    (1e6, 1e6 - 1): "+0.0 %",
 }
 
 DEVICES = ["cpu", "cuda:0", "mps", "xpu:1"]

@@ -33,6 +33,7 @@ from tbmem.present.views.timeline import timeline_view
 from tbmem.sources.runs.catalog import TRACE, Catalog, Root
 from tbmem.units import format_moment
 
+_VIEWS = ("overview", "live", "timeline", *DEVICE_VIEWS, "operators", "ranks", "compare", "estimate")
 _MAX_RECORDINGS = 24
 _BANDS = 1000
 _POINTS = 4000
@@ -70,7 +71,8 @@ def run_html(folder: Path, name: str, written: str) -> str:
     answers = Answers(Catalog([Root(folder, own_run=name)]), "report", written)
     if name not in answers.catalog.runs():
         raise UsageError(f"{folder}: the run is gone")
-    return web_page(f"{name} · tbmem", dict(_run_answers(answers, name)))
+    found = dict(_run_answers(answers, name))
+    return web_page(f"{name} · tbmem", {"views": _filled_views(found), **found})
 
 
 def _run_answers(answers: Answers, run: str) -> Iterator[tuple[str, Any]]:
@@ -103,8 +105,15 @@ def _run_answers(answers: Answers, run: str) -> Iterator[tuple[str, Any]]:
 
 def analysis_html(subject: RecordingView, written: str = "") -> str:
     """The page of one recording, which has no log."""
-    views = ["timeline", *DEVICE_VIEWS, "operators"]
-    return _page(f"Memory of {subject.run}", [_item(subject)], views, dict(_recording_answers(subject)), written)
+    found = dict(_recording_answers(subject))
+    views = _filled_views(found) or ["timeline"]
+    return _page(f"Memory of {subject.run}", [_item(subject)], views, found, written)
+
+
+def _filled_views(answers: Mapping[str, Any]) -> list[str]:
+    """The views with data in some answer; the page has no tab for the others."""
+    filled = {key.partition("?")[0] for key, one in answers.items() if isinstance(one, dict) and not one.get("empty")}
+    return [view for view in _VIEWS if view in filled]
 
 
 def subject_of(analysis: Analysis, calls: OperatorCalls | None = None) -> RecordingView:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,7 +11,9 @@ import numpy as np
 
 from tbmem.analysis.plots.stacked_series import layers_of
 from tbmem.analysis.recordings.fragmentation import Histogram, block_sizes
-from tbmem.analysis.recordings.result import Allocation, Analysis, DeviceAnalysis, Share
+from tbmem.analysis.recordings.module_tree import merge_layers, module_codes
+from tbmem.analysis.recordings.result import Analysis, DeviceAnalysis, Share
+from tbmem.analysis.source_lines import SourceLines
 from tbmem.model.category import word_of
 from tbmem.model.columns import I64
 from tbmem.present.figures.canvas import byte_axis, draw_message, picture
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 PICTURES = {
     "memory_timeline.png": "active memory over time, by category, with phases and steps",
     "memory_overview.png": "reserved memory at the end: allocated, cached, fragmented; categories at the peak",
-    "top_consumers.png": "the 30 largest allocations at the peak",
+    "top_consumers.png": "the largest allocations at the peak, equal ones as one bar",
     "category_breakdown.png": "memory by category: at the peak, at most, at the end",
     "size_distribution.png": "sizes of active allocations and of free blocks",
     "memory_efficiency.png": "how much of what was reserved the peak used; where the rest lies",
@@ -137,10 +140,10 @@ def _ring(axes: Axes, parts: Sequence[Part], total: int, otherwise: str) -> None
 
 
 def _draw_top(analysis: Analysis, device: DeviceAnalysis, path: Path) -> None:
-    """Bars of the largest allocations at the peak, in the colours of their categories."""
-    top = device.top[:_TOP]
+    """Bars of the largest allocations at the peak, equal ones as one, in the colours of their categories."""
+    top = equal_allocations(analysis, device)[:_TOP]
     height = 2.2 + 0.265 * max(len(top), 6)
-    title = f"The {len(top)} largest allocations at the peak" if len(top) > 1 else "The largest allocation at the peak"
+    title = "The largest allocations at the peak" + ", equal ones as one bar" * any(each.count > 1 for each in top)
     with picture(path, title, _heading(analysis, device), width=13, height=height) as figure:
         axes = figure.subplots()
         if not top:
@@ -148,10 +151,11 @@ def _draw_top(analysis: Analysis, device: DeviceAnalysis, path: Path) -> None:
             return
         unit = byte_axis(axes, top[0].bytes, "x")
         sizes, categories = [each.bytes / unit for each in top], [each.category for each in top]
-        _rows(axes, sizes, categories, 0.76, [_what(allocation) for allocation in top], fontsize=8.5)
-        for position, (size, allocation) in enumerate(zip(sizes, top, strict=True)):
-            axes.text(size, position, f" {format_bytes(allocation.bytes)}", va="center", fontsize=8.5)
-        axes.set_xlim(0, sizes[0] * 1.12 or 1)
+        _rows(axes, sizes, categories, 0.76, [each.name for each in top], fontsize=8.5)
+        for position, (size, each) in enumerate(zip(sizes, top, strict=True)):
+            parts = f" = {each.count} × {format_bytes(each.bytes // each.count)}" if each.count > 1 else ""
+            axes.text(size, position, f" {format_bytes(each.bytes)}{parts}", va="center", fontsize=8.5)
+        axes.set_xlim(0, sizes[0] * (1.3 if top[0].count > 1 else 1.12) or 1)
         _category_legend(axes, categories)
 
 
@@ -166,10 +170,39 @@ def _rows(
     axes.spines["left"].set_visible(False)
 
 
-def _what(allocation: Allocation) -> str:
+class Equal(NamedTuple):
+    """Allocations of one size, category, name (numbers of repeated layers replaced) and line."""
+
+    name: str
+    category: str
+    count: int
+    bytes: int  # of all together
+
+
+def equal_allocations(analysis: Analysis, device: DeviceAnalysis) -> list[Equal]:
+    """All allocations alive at the peak, equal ones together, the largest sum first."""
+    timeline, lines = analysis.timeline, SourceLines(analysis.timeline.stacks)
+    rows, (module, modules) = timeline.rows, module_codes(timeline)
+    alive = timeline.alive_at(device.number, device.peak.event)
+    alive = alive[rows.bytes[alive] > 0]
+    columns = (rows.bytes, analysis.labels.code, rows.name, module, rows.operator, rows.stack)
+    keys, counts = np.unique(np.stack([column[alive] for column in columns], axis=1), axis=0, return_counts=True)
+    sums: Counter[tuple[int, str, str]] = Counter()
+    for (size, code, *codes, stack), count in zip(keys.tolist(), counts.tolist(), strict=True):
+        name, path, operator = map(_word, (timeline.names, modules, timeline.operators), codes)
+        label = _label(merge_layers(name) or path.rpartition(".")[2] or operator, lines.line(stack))
+        sums[size, analysis.labels.names[code], label] += count
+    found = [Equal(label, name, count, size * count) for (size, name, label), count in sums.items()]
+    return sorted(found, key=lambda each: -each.bytes)
+
+
+def _word(names: Sequence[str], number: int) -> str:
+    return names[number] if number >= 0 else ""
+
+
+def _label(name: str, line: str) -> str:
     """Label of an allocation: its name, module or operator, and its line."""
-    name = allocation.name or (allocation.module.rpartition(".")[2] if allocation.module else "") or allocation.operator
-    words = [shortened(word, 40 if allocation.line and name else 72) for word in (name, allocation.line) if word]
+    words = [shortened(word, 40 if line and name else 72) for word in (name, line) if word]
     return "  ·  ".join(dict.fromkeys(words)) or "no stack recorded"
 
 

@@ -15,7 +15,7 @@ from tbmem.present.views.recording_view import EventRange, RecordingView, select
 from tbmem.present.views.tensors import RowLabels
 
 LIMIT = 50
-MOST = 500
+MOST = 1_000_000
 
 
 def brushed_view(

@@ -1,7 +1,8 @@
 // Recordings side by side, and what grew between two of them.
 
 import { isReport } from "../api.js";
-import { button, el, replace, section } from "../dom.js";
+import { detailPanel } from "../detail.js";
+import { button, el, section } from "../dom.js";
 import { deviceName, signedBytes, word } from "../format.js";
 import { badge, emptyState, errorsOf, framesOf, notesOf, shortStack } from "../parts.js";
 import { picker } from "../picker.js";
@@ -45,9 +46,8 @@ async function draw(context) {
 
 /** As chosen; else the run that is shown against the latest other, and in a report the last against the first. */
 function pairOf({ index: { runs }, run }) {
-  const named = (key) => runs.find((one) => one.run === get(key))?.run;
-  const after = named("after") ?? (isReport() ? runs.at(-1).run : run);
-  return [named("before") ?? runs.find((one) => one.run !== after).run, after];
+  const after = get("after") || (isReport() || !run ? runs.at(-1).run : run);
+  return [get("before") || runs.find((one) => one.run !== after).run, after];
 }
 
 function chooser(runs, before, after) {
@@ -77,6 +77,7 @@ function whole(answer) {
 
 function recorded(answer, runs) {
   if (!answer.recordings.length) return null;
+  const detail = detailPanel();
   const parts = answer.recordings.map((device) =>
     el(
       "div",
@@ -84,25 +85,20 @@ function recorded(answer, runs) {
       el("h3", {}, device.before_device === device.device ? device.name : `${deviceName(device.before_device)} → ${device.name}`),
       changes(`rec-${device.device}`, "figure", device.totals, false),
       TABLES.filter(([key]) => device[key].name.length).map(([key, name]) =>
-        el("details", { open: key === "by_category" || key === "by_module" }, el("summary", {}, `By ${name}`), part(device, key, name)),
+        el("details", { open: key === "by_category" || key === "by_module" }, el("summary", {}, `By ${name}`), part(device, key, name, detail)),
       ),
     ),
   );
   const nameOf = (run, file) => runs.find((one) => one.run === run)?.recordings.find((one) => one.file === file)?.name ?? file;
   const note = `${nameOf(answer.before, answer.before_file)} and ${nameOf(answer.after, answer.after_file)}, each at its peak`;
-  return section("Recordings", note, parts);
+  return section("Recordings", note, parts, detail.node);
 }
 
-function part(device, key, name) {
+function part(device, key, name, detail) {
   const id = `rec-${device.device}-${key}`;
   if (key !== "by_stack") return changes(id, name, device[key], true);
-  const detail = el("div", { class: "detail", hidden: true });
-  const open = (row) => {
-    detail.hidden = false;
-    replace(detail, el("h3", {}, `${signedBytes(row.change)} at ${row.name}`), framesOf(row.frames));
-    detail.scrollIntoView({ block: "nearest" });
-  };
-  return el("div", {}, changes(id, name, device[key], true, open), detail);
+  const open = (row) => detail.put(el("h2", {}, `${signedBytes(row.change)} at ${row.name}`), framesOf(row.frames));
+  return changes(id, name, device[key], true, open);
 }
 
 /** `run_peak_bytes` as `Run peak`; names of modules and lines stay as they are. */

@@ -1,7 +1,7 @@
 // The table of the profiler's old Memory view, of the brushed range if there is one.
 
 import { button, el, section } from "../dom.js";
-import { signedBytes } from "../format.js";
+import { fixed, signedBytes } from "../format.js";
 import { emptyState, notesOf } from "../parts.js";
 import { deviceChoice, noRecording } from "../shell.js";
 import { get, set } from "../state.js";
@@ -37,7 +37,7 @@ function rangeNote({ axis }) {
   const whole = axis.range[0] <= axis.extent[0] && axis.range[1] >= axis.extent[1];
   if (whole) return el("span", { class: "note" }, "the whole recording: choose a range in the tab Timeline to narrow it");
   const unit = axis.axis === "time" ? " ms" : "";
-  const text = axis.axis === "time" ? axis.range.map((one) => one.toFixed(2)) : axis.range.map((one) => Math.round(one));
+  const text = axis.axis === "time" ? axis.range.map((one) => fixed(one, 2)) : axis.range.map((one) => Math.round(one));
   const clear = button("Whole recording", () => set({ b0: null, b1: null }), { id: "operators-whole" });
   return el("span", { id: "operators-range" }, `${axis.axis} ${text.join(" to ")}${unit} `, clear);
 }

@@ -127,7 +127,7 @@ function partOf(answer, where, context, detail) {
     phase: () => shareTable("peak-phase", "phase", answer.by_phase),
     tree: () => moduleTree(answer.modules),
     merged: () => shareTable("peak-merged", "module", answer.merged),
-    stacks: () => stackTable(answer.stacks),
+    stacks: () => stackTable(answer.stacks, detail),
     lines: () => shareTable("peak-lines", "line", answer.by_line),
     operators: () => shareTable("peak-operators", "operator", answer.by_operator),
     tensors: () => tensorTable(where, context, detail),
@@ -152,13 +152,8 @@ function shareTable(id, name, shares, categories = false) {
   return table({ id, name: `peak-by-${name}`, columns, rows: rowsOf(shares), sort: "bytes" });
 }
 
-function stackTable(stacks) {
-  const frames = el("div", { class: "detail", hidden: true });
-  const open = (row) => {
-    frames.hidden = false;
-    replace(frames, el("h3", {}, `${bytes(row.bytes)} in ${whole(row.count)} allocations`), framesOf(row.frames));
-    frames.scrollIntoView({ block: "nearest" });
-  };
+function stackTable(stacks, detail) {
+  const open = (row) => detail.put(el("h2", {}, `${bytes(row.bytes)} in ${whole(row.count)} allocations`), framesOf(row.frames));
   const columns = [
     { key: "line", label: "the user's own line", text: (row) => row.line || row.frames[0] || "" },
     { key: "frames", label: "stack", text: (row) => shortStack(row.frames), value: (row) => row.frames.join("\n") },
@@ -167,7 +162,7 @@ function stackTable(stacks) {
     { key: "count", label: "allocations", kind: "whole" },
   ];
   const rows = rowsOf(stacks);
-  return el("div", {}, table({ id: "peak-stacks", name: "peak-by-stack", columns, rows, sort: "bytes", open }), frames);
+  return table({ id: "peak-stacks", name: "peak-by-stack", columns, rows, sort: "bytes", open });
 }
 
 function tensorTable(where, context, detail) {

@@ -5,7 +5,7 @@ import { foundAt, outline, paintBands } from "../bands.js";
 import { brushedHere, brushPanel } from "../brush.js";
 import { detailPanel } from "../detail.js";
 import { button, choice, el, labelled, lazily, replace, section } from "../dom.js";
-import { bytes, known, whole, word } from "../format.js";
+import { bytes, fixed, known, whole, word } from "../format.js";
 import { Frame, plotWidth, Tip } from "../frame.js";
 import { paintLayers, stretchAt, STRIP } from "../layers.js";
 import { emptyState, failure, keyed, notesOf } from "../parts.js";
@@ -52,7 +52,6 @@ class TimelinePage {
     this.columns = columns;
     this.tip = new Tip();
     this.detail = detailPanel(where.run, where.file);
-    this.brushed = el("div", { class: "brushed", id: "brushed", "aria-live": "polite" });
     this.keys = el("div", { class: "legend", id: "categories" });
     this.info = el("span", { class: "note", id: "bands-shown" });
     this.refine = lazily(() => this.ask(), 160);
@@ -64,7 +63,6 @@ class TimelinePage {
       section("By category", this.summary(), this.keys, this.top.node),
       section("Allocations", "each a band within its category's layer; pale: those without a band of their own", this.bandBar(), this.low.node),
       this.detail.node,
-      this.brushed,
       notesOf(answer.head.notes),
       this.tip.node,
     );
@@ -100,12 +98,18 @@ class TimelinePage {
     });
     this.low = new Frame({
       ...common,
-      label: "Allocations as bands over their lifetime; the tab Peak lists them as a table",
+      label: "Allocations as bands over their lifetime: arrows down and up go through them by size, Enter opens one",
       height: 420,
       paint: (canvas, frame) => paintBands(canvas, frame, this.answer),
       hover: (x, y, event) => this.hoverBands(x, y, event),
       press: (x, y) => this.press(x, y),
+      keys: {
+        ArrowDown: () => this.choose(1),
+        ArrowUp: () => this.choose(-1),
+        Enter: () => this.chosen >= 0 && this.detail.show(this.answer.allocations.bands.row[this.chosen]),
+      },
     });
+    this.chosen = -1;
   }
 
   bar() {
@@ -127,7 +131,7 @@ class TimelinePage {
       button("◀", () => this.top.pan(-0.25), { "aria-label": "Earlier" }),
       button("▶", () => this.top.pan(0.25), { "aria-label": "Later" }),
       button("All", () => this.top.reset(), { id: "zoom-all" }),
-      el("span", { class: "note keys" }, "wheel zooms (click first), Shift-drag moves, keys ← → + − 0"),
+      el("span", { class: "note keys" }, "wheel zooms (click first), Shift-drag moves, keys ← → + − 0, Shift ← → brushes (with Alt its beginning), ↓ ↑ Enter go through the bands"),
     );
   }
 
@@ -165,8 +169,8 @@ class TimelinePage {
   xText(value, digits) {
     if (this.answer.axis.axis === "event") return whole(value);
     const [first, last] = this.answer.axis.extent;
-    if (last - first < 10000) return `${value.toFixed(digits)} ms`;
-    return `${(value / 1000).toFixed(Math.max(0, digits + 3))} s`;
+    if (last - first < 10000) return `${fixed(value, digits)} ms`;
+    return `${fixed(value / 1000, Math.max(0, digits + 3))} s`;
   }
 
   moved(range) {
@@ -201,6 +205,7 @@ class TimelinePage {
       const answer = await fetchView("timeline", { ...this.where, ...wanted(columns) });
       if (turn !== this.turn || !this.node.isConnected) return;
       this.answer = answer;
+      this.chosen = -1;
     } catch (error) {
       replace(this.info, error.message);
       return;
@@ -221,13 +226,14 @@ class TimelinePage {
   async brush(range, user) {
     for (const frame of [this.top, this.low]) frame.setBrush(range);
     if (user) set({ b0: range?.[0] ?? null, b1: range?.[1] ?? null, axis: range ? this.where.axis : get("axis") }, true);
-    if (!range) return replace(this.brushed);
     const turn = (this.brushTurn = {});
+    if (!range) return replace(this.detail.range);
     let panel;
     try {
       const answer = await this.askBrush(range);
       panel = brushPanel(answer, this.answer.head, {
         open: (row) => this.detail.show(row),
+        all: async (key, count) => (await this.askBrush(range, count))[key].largest,
         zoom: () => this.moved(range),
         clear: () => this.brush(null, true),
         text: range.map((value) => this.xText(value, this.answer.axis.axis === "event" ? 0 : 2)).join(" to "),
@@ -235,13 +241,13 @@ class TimelinePage {
     } catch (error) {
       panel = failure(error);
     }
-    if (turn === this.brushTurn) replace(this.brushed, panel);
+    if (turn === this.brushTurn) replace(this.detail.range, panel);
     return null;
   }
 
-  async askBrush(range) {
-    if (isReport()) return brushedHere(this.answer, range);
-    return fetchView("range", { ...this.where, from: range[0], to: range[1], limit: 200 });
+  async askBrush(range, limit = 200) {
+    if (isReport()) return brushedHere(this.answer, range, limit);
+    return fetchView("range", { ...this.where, from: range[0], to: range[1], limit });
   }
 
   hoverLayers(x, y, event) {
@@ -299,6 +305,23 @@ class TimelinePage {
   press(x, y) {
     const band = foundAt(this.low, this.answer, x, y)?.band ?? -1;
     if (band >= 0) this.detail.show(this.answer.allocations.bands.row[band]);
+  }
+
+  /** Mark the next smaller or larger band of those that are visible. */
+  choose(by) {
+    const { bands } = this.answer.allocations;
+    const [from, to] = this.low.range;
+    const visible = bands.row.map((_, at) => at).filter((at) => bands.x0[at] <= to && (bands.alive[at] || bands.x1[at] >= from));
+    visible.sort((one, other) => bands.bytes[other] - bands.bytes[one]);
+    if (!visible.length) return;
+    const place = Math.min(Math.max(visible.indexOf(this.chosen) + by, 0), visible.length - 1);
+    const band = (this.chosen = visible[place]);
+    this.low.drawFront((context) => outline(context, this.low, this.answer, band));
+    const edges = this.low.node.getBoundingClientRect();
+    const layer = bands.layer[band];
+    const category = keyed(this.answer.words[layer], this.answer.colours[layer]);
+    const at = { clientX: edges.left + this.low.x(Math.max(bands.x0[band], from)), clientY: edges.top + 40 };
+    this.tip.show(at, [el("b", {}, bytes(bands.bytes[band])), this.bandTip(band, category)]);
   }
 
   hideTip() {

@@ -50,7 +50,9 @@ def test_every_view_of_a_run(folder: Folder, tmp_path: Path) -> None:
     assert found["live?run=a"] == folder.ask("live", run="a", points=4000)
     assert found["live?run=a&x=time"]["x"] == "time"
     assert found["ranks?run=a"] == folder.ask("ranks", run="a", recordings=1)
+    # and a view without data has no tab
     assert found["estimate?run=a"]["empty"] is not None
+    assert found["views"] == ["overview", "live", "timeline", "peak", "operators"]
     row = found["tensors?file=w.tbmem.npz&run=a"]["columns"]["row"][0]
     assert found[f"stack?file=w.tbmem.npz&row={row}&run=a"] == folder.ask("stack", **place, row=row)
 

@@ -10,7 +10,7 @@ import pytest
 from tbmem.analysis.recordings.analyzer import analyze
 from tbmem.model.timeline_tables import DeviceTotals
 from tbmem.offline.analyze import analyze as analyze_file
-from tbmem.present.figures.figures import PICTURES, write_pictures
+from tbmem.present.figures.figures import PICTURES, equal_allocations, write_pictures
 from tests.analysis.timelines import recording, training_step
 from tests.offline.snapshots import write_snapshot
 from tests.present.figures.pngs import size_of_png
@@ -59,3 +59,14 @@ def test_recordings_of_every_kind_have_pictures(rows: list[dict[str, object]], t
     paths = write_pictures(analyze(recording(*rows), name="x" * 200), tmp_path)
 
     assert all(size_of_png(path)[0] > 1000 for path in paths)
+
+
+def test_equal_allocations_are_one_bar() -> None:
+    # given 21 weights of equal layers, and one that is larger than each of them
+    layers = [{"bytes": 100, "begin": 0, "name": f"layers.{number}.weight"} for number in range(21)]
+    analysis = analyze(recording(*layers, {"bytes": 900, "begin": 1, "name": "head"}))
+
+    first, second = equal_allocations(analysis, analysis.main)
+
+    assert (first.count, first.bytes, first.name) == (21, 2100, "layers.*.weight")
+    assert (second.count, second.bytes, second.name) == (1, 900, "head")
