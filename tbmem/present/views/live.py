@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,26 @@ _FINE = 5000
 """Intervals of a long log whose extremes are computed once."""
 
 
+class ExtremeRows:
+    """Of a series that grows, rows that contain the extremes of every line: all of a short one, few of a long one."""
+
+    def __init__(self) -> None:
+        self._known: I64 = np.zeros(0, np.int64)
+        self._count = 0  # rows that they were chosen from
+        self._lock = threading.Lock()
+
+    def of(self, series: DeviceSeries) -> I64:
+        """The rows; those of a part that has been searched are not searched again."""
+        count = len(series.columns["step"])
+        if count <= 20 * _FINE:
+            return np.arange(count)
+        with self._lock:
+            if not self._count <= count <= 1.25 * self._count:
+                self._known, self._count = extremes_of(series, np.arange(count), _FINE), count
+            known, searched = self._known, self._count
+        return np.concatenate([known, np.arange(searched, count)])
+
+
 @dataclass(frozen=True)
 class DeviceSeries:
     """All rows of the log of one device of one rank."""
@@ -40,6 +60,7 @@ class DeviceSeries:
     device: str
     columns: Mapping[str, F64]
     """By field of the log; NaN where a counter was not read."""
+    extremes: ExtremeRows = field(default_factory=ExtremeRows)
 
     def line(self, name: str, rows: NDArray[Any] | slice = slice(None)) -> F64:
         """One of ``LINES``; the peak is the highest level within a row's steps, of the CPU the resident memory's."""
@@ -48,12 +69,6 @@ class DeviceSeries:
         for other in others:
             values = np.where(np.isnan(values), self.columns[other][rows], values)
         return values
-
-    @cached_property
-    def extreme_rows(self) -> I64:
-        """Rows that contain the extremes of every line: all rows of a short log, few of a long one."""
-        count = len(self.columns["step"])
-        return extremes_of(self, np.arange(count), _FINE) if count > 20 * _FINE else np.arange(count)
 
 
 def extremes_of(series: DeviceSeries, rows: I64, intervals: int) -> I64:
@@ -98,8 +113,7 @@ def live_series(run: LoggedRun, series: DeviceSeries, x: str, begin: float, end:
     at = x_of(run, series, x)
     first, last = int(np.searchsorted(at, begin, "left")), int(np.searchsorted(at, end, "right"))
     rows = _shown_rows(series, first, last, points)
-    capacity = series.columns["device_total"]
-    known = capacity[~np.isnan(capacity)]
+    capacity = np.fmax.reduce(series.columns["device_total"], initial=np.nan)
     return {
         "run": run.name,
         "rank": series.rank,
@@ -109,7 +123,7 @@ def live_series(run: LoggedRun, series: DeviceSeries, x: str, begin: float, end:
         "step": series.columns["step"][rows].astype(np.int64).tolist(),
         **{name: _plain(series.line(name, rows)) for name in LINES},
         "peak_word": peak_word("host_peak_rss" if series.device == "cpu" else "peak_allocated"),
-        "capacity": int(known.max()) if len(known) else None,
+        "capacity": None if np.isnan(capacity) else int(capacity),
         "points": max(last - first, 0),  # rows of the log in the range, of which some are left out
     }
 
@@ -128,7 +142,7 @@ def _shown_rows(series: DeviceSeries, first: int, last: int, points: int) -> I64
     """Rows from ``first`` up to ``last`` (exclusive) to draw, so that no extreme of any line is lost."""
     if last - first <= points:
         return np.arange(first, last)
-    candidates = series.extreme_rows
+    candidates = series.extremes.of(series)
     inside = candidates[np.searchsorted(candidates, first) : np.searchsorted(candidates, last)]
     if len(inside) < points:
         inside = np.arange(first, last)
