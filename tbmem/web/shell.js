@@ -56,7 +56,9 @@ export class Shell {
     const before = await this.answers(["index", {}], ...this.asked);
     forget();
     const after = await this.answers(["index", {}], ...this.asked);
-    if (before !== after) await this.draw();
+    // a view that follows its run by itself keeps what the user has set
+    const refresh = this.main.firstElementChild?.refresh ?? (() => this.draw());
+    if (before !== after) await refresh();
     this.node.dataset.reloads = String(Number(this.node.dataset.reloads ?? 0) + 1);
   }
 
@@ -124,6 +126,12 @@ export class Shell {
       files,
       file: file?.file ?? "",
       device: get("device"),
+      redraw: () => this.draw(),
+      /** Bring pickers and status up to date without drawing the view. */
+      retool: async () => {
+        const latest = await fetchView("index");
+        if (view === this.view()) this.tools(latest, view, this.context(latest, view, asked));
+      },
       ask: (name, params) => {
         asked.push([name, params]);
         return fetchView(name, params);

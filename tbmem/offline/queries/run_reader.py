@@ -190,6 +190,7 @@ class RunReader:
         findings: list[Finding] = []
         errors: list[FileItem] = []
         notes: list[str] = []
+        starts = 0
         for file in run.of(LOG):
             try:
                 rest, state, devices = self._read_log(file)
@@ -206,6 +207,7 @@ class RunReader:
             ]
             findings += [finding for finding in rest.findings if isinstance(finding.last_step, int)]
             notes += _notes(rest, state.rank)
+            starts += len(rest.headers)
         states.sort(key=lambda pair: pair[0].rank)
         broken = [self.file_item(file) for file in run.recordings if file.key in self._errors]
         return LoggedRun(
@@ -218,6 +220,7 @@ class RunReader:
             recordings=[file.file for file in run.recordings],
             notes=notes,
             logs=[log for _, log in states],
+            starts=starts,
         )
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tbmem.analysis.plots.curves import even_intervals, extremes
 from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.columns import F64, I64
-from tbmem.model.finding import Finding, FindingKind
+from tbmem.model.finding import Finding
 from tbmem.present.lines import device_label, peak_word
 from tbmem.present.views.run_schema import FileItem
 
@@ -28,6 +28,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 }
 """Lines of the chart, each with the columns of the log that may hold it, preferred one first."""
 LINES = (*_NAMES, "peak")
+_COUNTS = 3  # numbers of a cursor before those of the rows
 _FINE = 5000
 """Intervals of a long log whose extremes are computed once."""
 
@@ -70,6 +71,11 @@ class DeviceSeries:
             values = np.where(np.isnan(values), self.columns[other][rows], values)
         return values
 
+    def peak_steps(self, rows: I64) -> F64:
+        """Steps in which the peaks of some rows were reached."""
+        steps = self.columns["peak_step"][rows]
+        return np.where(np.isnan(steps), self.columns["step"][rows], steps)
+
 
 def extremes_of(series: DeviceSeries, rows: I64, intervals: int) -> I64:
     """Of ascending rows, the first, the last, and in each interval the highest and lowest of each line."""
@@ -101,6 +107,8 @@ class LoggedRun:
     notes: Sequence[str] = ()
     logs: Sequence[Any] = ()
     """Files that the states were read from, in their order."""
+    starts: int = 0
+    """How often it was begun or resumed, over all ranks."""
 
     @property
     def began(self) -> float:
@@ -108,11 +116,33 @@ class LoggedRun:
         return min([float(state.header["started"]) for state in self.states if "started" in state.header], default=0.0)
 
 
-def live_series(run: LoggedRun, series: DeviceSeries, x: str, begin: float, end: float, points: int) -> dict[str, Any]:
-    """One series of a run, thinned: of each interval of rows, the highest and the lowest value of each line remain."""
+def live_series(
+    run: LoggedRun,
+    series: DeviceSeries,
+    x: str,
+    begin: float,
+    end: float,
+    points: int,
+    *,
+    after: int = 0,
+    marked: Sequence[int] = (),
+) -> dict[str, Any]:
+    """One series of a run, thinned: of each interval of rows, the highest and the lowest value of each line remain.
+
+    Args:
+        run: The run of the series.
+        series: The series.
+        x: ``step`` or ``time``.
+        begin: First x.
+        end: Last x.
+        points: Limit of the rows that remain, beside those that are marked.
+        after: Rows before this one are left out.
+        marked: Rows that remain if they are in the range.
+    """
     at = x_of(run, series, x)
-    first, last = int(np.searchsorted(at, begin, "left")), int(np.searchsorted(at, end, "right"))
-    rows = _shown_rows(series, first, last, points)
+    first, last = max(int(np.searchsorted(at, begin, "left")), after), int(np.searchsorted(at, end, "right"))
+    kept = np.array([row for row in marked if first <= row < last], np.int64)
+    rows = np.union1d(_shown_rows(series, first, last, points), kept)
     capacity = np.fmax.reduce(series.columns["device_total"], initial=np.nan)
     return {
         "run": run.name,
@@ -121,6 +151,8 @@ def live_series(run: LoggedRun, series: DeviceSeries, x: str, begin: float, end:
         "name": device_label(series.device),
         "x": np.round(at[rows], 3).tolist(),
         "step": series.columns["step"][rows].astype(np.int64).tolist(),
+        # where the peaks of the rows were reached; of time no more is known
+        "peak_x": series.peak_steps(rows).tolist() if x == "step" else None,
         **{name: _plain(series.line(name, rows)) for name in LINES},
         "peak_word": peak_word("host_peak_rss" if series.device == "cpu" else "peak_allocated"),
         "capacity": None if np.isnan(capacity) else int(capacity),
@@ -140,6 +172,7 @@ def x_of(run: LoggedRun, series: DeviceSeries, x: str) -> F64:
 
 def _shown_rows(series: DeviceSeries, first: int, last: int, points: int) -> I64:
     """Rows from ``first`` up to ``last`` (exclusive) to draw, so that no extreme of any line is lost."""
+    last = max(first, last)
     if last - first <= points:
         return np.arange(first, last)
     candidates = series.extremes.of(series)
@@ -181,12 +214,22 @@ def windows_of(run: LoggedRun, x: str) -> list[dict[str, Any]]:
     return windows
 
 
-def ooms_of(run: LoggedRun, x: str) -> list[dict[str, Any]]:
-    """Steps in which memory ran out, from the findings."""
-    ooms = []
-    for finding in run.findings:
-        at = x_of_step(run, finding.rank, finding.last_step, x)
-        if finding.kind is FindingKind.OOM and at is not None:
-            place = {"run": run.name, "rank": finding.rank, "device": finding.device, "step": finding.last_step}
-            ooms.append({**place, "x": at, "message": finding.message})
-    return ooms
+def cursor_of(runs: Sequence[LoggedRun]) -> str:
+    """What has been read of some runs, to ask for what comes after it: starts, findings, windows, rows by series."""
+    series = [len(series.columns["step"]) for run in runs for series in run.series]
+    counts = [sum(numbers) for numbers in zip(*((run.starts, len(run.findings), len(run.windows)) for run in runs))]
+    return ",".join(map(str, [*counts, *series]))
+
+
+def rows_after(runs: Sequence[LoggedRun], cursor: str | None) -> list[int] | None:
+    """Of each series the first row after a cursor; ``None`` where everything must be told anew."""
+    now, before = cursor_of(runs).split(","), (cursor or "").split(",")
+    is_older = len(before) == len(now) and before[0] == now[0] and all(map(str.isdecimal, before))
+    if not is_older or any(int(old) > int(new) for old, new in zip(before, now, strict=True)):
+        return None
+    return [int(rows) for rows in before[_COUNTS:]]
+
+
+def is_same(runs: Sequence[LoggedRun], cursor: str) -> bool:
+    """Whether findings and windows are those of a cursor of :func:`rows_after`."""
+    return cursor.split(",")[:_COUNTS] == cursor_of(runs).split(",")[:_COUNTS]
