@@ -162,7 +162,7 @@ export class Shell {
   statusOf(index, view, context) {
     if (index.source === "report") return index.written && `written ${index.written}`;
     // a view of all runs shows it for each
-    if (view.needs === "none") return null;
+    if (view.needs === "none" || view.showsStatus) return null;
     const shown = view.needs === "runs" ? index.runs.filter((one) => context.runs.includes(one.run)) : [context.item];
     const told = shown.find((one) => one && one.status !== ENDED);
     if (!told) return null;

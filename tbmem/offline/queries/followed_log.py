@@ -28,7 +28,10 @@ class FollowedLog:
     def __init__(self, path: Path) -> None:
         self.log = ColumnLog(path)
         self.state = RankState()
-        self._begin_anew()
+        # what the state already has
+        self._rest, self._starts, self._findings = self.log.rest, 0, 0
+        self._counts: dict[tuple[int, str], int] = {}
+        self._extremes: dict[tuple[int, str], ExtremeRows] = {}
 
     @property
     def rest(self) -> MonitorLog:
@@ -59,8 +62,7 @@ class FollowedLog:
         """The log was replaced, or a run was resumed in it."""
         self.state.__init__()  # type: ignore[misc]
         self._rest, self._starts, self._findings = self.log.rest, len(self.log.rest.headers), 0
-        self._counts: dict[tuple[int, str], int] = {}
-        self._extremes: dict[tuple[int, str], ExtremeRows] = {}
+        self._counts, self._extremes = {}, {}
 
 
 def _state_rows(device: DeviceColumns, begin: int) -> I64:

@@ -54,7 +54,9 @@ def marked_rows(run: LoggedRun, series: DeviceSeries) -> list[int]:
 def _row_of(series: DeviceSeries, finding: Finding, line: str) -> int:
     """The row with the highest value among those of a finding's steps; elsewhere that of its last step."""
     steps = series.columns["step"]
-    first, last = (min(int(np.searchsorted(steps, at)), len(steps) - 1) for at in (finding.first_step, finding.last_step))
+    first, last = (
+        min(int(np.searchsorted(steps, at)), len(steps) - 1) for at in (finding.first_step, finding.last_step)
+    )
     if finding.kind not in _AT_THE_PEAK or finding.kind is FindingKind.OOM or last <= first:
         return last
     values = series.line(line, slice(first, last + 1))

@@ -17,7 +17,7 @@ const MOST_POINTS = 4000;
 const MOST_FORECASTS = 4;
 const MOST_RUNS = 8;
 
-export const liveView = { name: "live", title: "Live", needs: "runs", draw };
+export const liveView = { name: "live", title: "Live", needs: "runs", showsStatus: true, draw };
 
 async function draw(context) {
   const answer = await ask(context);
@@ -139,7 +139,7 @@ class LivePage {
     const { forecasts, status } = this.answer;
     if (forecasts.length) this.cones.draw(forecastChart(this.answer));
     const texts = forecasts.slice(0, MOST_FORECASTS).map((one) => el("p", {}, forecastText(one, this.answer)));
-    replace(this.forecast, forecasts.length && [el("h3", {}, "Forecast"), ...texts, this.cones.node]);
+    replace(this.forecast, forecasts.length ? [el("h3", {}, "Forecast"), ...texts, this.cones.node] : []);
     replace(this.status, Object.entries(status).slice(0, MOST_RUNS).map(([run, one]) => el("span", { class: `state ${one.status}`, title: run }, one.status_text)));
     if (news) this.drawn = el("div", {}, [this.findings(), this.windows()].filter(Boolean));
     replace(this.lists, this.drawn, this.latest());

@@ -25,6 +25,8 @@ const LEAST = 0.02;
 /** Share of a curve's points that an axis may leave out below: those of the first steps. */
 const SETTLING = 0.02;
 const CONES = 4;
+/** Room for a mark as a share of a chart's width. */
+const MARK = 0.01;
 
 /** A chart of some kinds of curves; `marks` are in the answer's terms. */
 export function chartOf(answer, series, kinds, marks) {
@@ -72,7 +74,8 @@ export function forecastChart(answer) {
 
 /** A forecast in a sentence. */
 export function forecastText(one, answer) {
-  const range = one.step_low === null ? "" : ` (${whole(one.step_low)} to ${one.step_high === null ? "never" : whole(one.step_high)})`;
+  const late = one.step_high === null ? "at the earliest" : `to ${whole(one.step_high)}`;
+  const range = one.step_low === null ? "" : ` (${whole(one.step_low)} ${late})`;
   const time = one.seconds === null ? "" : `, ${duration(one.seconds)} after the last row, at ${moment(one.time)}`;
   const rate = `${signedBytes(one.bytes_per_step)} per step`;
   const series = answer.series.find((other) => isOf(one, other));
@@ -164,10 +167,11 @@ function padOf(answer) {
   return answer.x === "step" ? 0.5 : 0;
 }
 
-/** From the first window or point to the last. */
+/** From the first window or point to the last, with room for the mark of out-of-memory. */
 function wholeRange(answer) {
   const pad = padOf(answer);
+  const room = MARK * (answer.extent[1] - answer.extent[0]);
   const begins = answer.windows.map((window) => window.x0 - pad);
-  const ends = answer.windows.map((window) => window.x1 + pad);
+  const ends = [...answer.windows.map((window) => window.x1 + pad), ...answer.ooms.map((oom) => oom.x + room)];
   return [Math.min(answer.extent[0], ...begins), Math.max(answer.extent[1], ...ends)];
 }
