@@ -7,7 +7,7 @@ const FIRST = 2000;
 const LONGEST = 30000;
 const SLOWER = 1.5;
 /** A question may take this part of the time. */
-const SHARE = 0.1;
+const SHARE = 0.3;
 
 let current = null;
 
@@ -43,12 +43,15 @@ export class Poller {
     if (this.asking || current !== this || !this.node.isConnected || !isVisible()) return;
     this.asking = true;
     const begin = performance.now();
-    const came = await this.ask().catch(() => false);
+    const came = await this.ask().catch((error) => {
+      if (error.status === undefined) console.error(error);
+      return false;
+    });
     this.asking = false;
     this.node.dataset.polls = String(Number(this.node.dataset.polls ?? 0) + 1);
     if (came === null) return;
     const slower = came ? this.first : Math.min(SLOWER * this.wait, LONGEST);
-    this.wait = Math.max(slower, (performance.now() - begin) / SHARE);
+    this.wait = Math.max(slower, Math.min((performance.now() - begin) / SHARE, LONGEST));
     this.start();
   }
 }

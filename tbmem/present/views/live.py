@@ -217,7 +217,9 @@ def windows_of(run: LoggedRun, x: str) -> list[dict[str, Any]]:
 def cursor_of(runs: Sequence[LoggedRun]) -> str:
     """What has been read of some runs, to ask for what comes after it: starts, findings, windows, rows by series."""
     series = [len(series.columns["step"]) for run in runs for series in run.series]
-    counts = np.array([(run.starts, len(run.findings), len(run.windows)) for run in runs]).sum(axis=0).tolist()
+    # when they began, too: a log may be replaced by another
+    begins = sum(run.starts + round(1000 * run.began) for run in runs)
+    counts = [begins, sum(len(run.findings) for run in runs), sum(len(run.windows) for run in runs)]
     return ",".join(map(str, [*counts, *series]))
 
 

@@ -19,7 +19,7 @@ _AT_THE_PEAK = (FindingKind.SPIKE, FindingKind.PERIODIC, FindingKind.OOM, Findin
 
 
 def marked_findings(run: LoggedRun, x: str) -> list[dict[str, Any]]:
-    """All findings, each with its place: ``x``, ``y`` in bytes and ``line``, that of the chart on which it lies."""
+    """All findings, each with its place: ``x``, ``y`` in bytes and the ``curve`` on which it lies."""
     return [_marked(run, finding, x) for finding in run.findings]
 
 
@@ -37,7 +37,7 @@ def _marked(run: LoggedRun, finding: Finding, x: str) -> dict[str, Any]:
             at = float(series.peak_steps(np.array([row]))[0])
         elif finding.kind in _AT_THE_PEAK:
             at = round(float(x_of(run, series, x)[row]), 3)
-    return {**finding_item(run.name, finding, at), "y": level, "line": line}
+    return {**finding_item(run.name, finding, at), "y": level, "curve": line}
 
 
 def series_of(run: LoggedRun, finding: Finding) -> DeviceSeries | None:

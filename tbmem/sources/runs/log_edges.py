@@ -11,6 +11,7 @@ from tbmem.model.monitor_log import MonitorLog, parse_line
 
 _TAIL = 64 << 10
 _LAST_LINES = 8
+_HEAD = 1024
 _HEADER = b'{"type":"header"'
 _BLOCK = 1 << 20
 
@@ -25,15 +26,16 @@ class LogEdges:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._searched = 0  # bytes in which the last header was searched
-        self._header = b""
+        self._header = self._head = b""
 
     def read(self) -> MonitorLog:
         """The header and the last lines; only what was written since the last call is searched for a header."""
         try:
             with open(self.path, "rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                if size < self._searched:
+                head, size = head_of(file), file.seek(0, os.SEEK_END)
+                if size < self._searched or not head.startswith(self._head):
                     self._searched, self._header = 0, b""  # the file was replaced
+                self._head = head
                 begin = _last_header(file, self._searched, size)
                 if begin is not None or not self._header:
                     file.seek(begin or 0)
@@ -44,6 +46,12 @@ class LogEdges:
         log = last_lines(self.path)
         log.headers = _parsed([self._header]).headers
         return log
+
+
+def head_of(file: BinaryIO) -> bytes:
+    """The first bytes, in which a log that has replaced another one differs: it began at another time."""
+    file.seek(0)
+    return file.read(_HEAD)
 
 
 def last_lines(path: Path) -> MonitorLog:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tbmem.errors import FileFormatError
 from tbmem.model.columns import F64
 from tbmem.model.monitor_log import ROW_FIELDS, MonitorLog, SampleRow, parse_line
+from tbmem.sources.runs.log_edges import head_of
 
 _LEFT_OUT = {
     *("device", "rank", "active", "inactive_split", "live_blocks", "alloc_retries", "ooms", "updated"),
@@ -47,14 +48,16 @@ class _Lines:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._position, self._tail = 0, b""
+        self._position, self._tail, self._head = 0, b"", b""
         self._understood = self._damaged = 0
 
     def _new_lines(self) -> Iterator[bytes]:
         """Blocks of the lines completed since the last call; an incomplete line is left for the next call."""
         with open(self.path, "rb") as file:
-            if file.seek(0, os.SEEK_END) < self._position:
+            head = head_of(file)
+            if file.seek(0, os.SEEK_END) < self._position or not head.startswith(self._head):
                 self.__init__(self.path)  # type: ignore[misc]  # the file was replaced
+            self._head = head
             file.seek(self._position)
             while chunk := file.read(_CHUNK):
                 self._position += len(chunk)

@@ -84,13 +84,13 @@ export function forecastText(one, answer) {
   return `${place}${what} is reached at step ~${whole(one.step)}${range}${time}, if it goes on at ${rate}.`;
 }
 
-/** Marks of the findings and of out-of-memory that lie on one of some lines. */
-export function marksOf(answer, series, lines, press) {
+/** Marks of the findings and of out-of-memory that lie on some curves. */
+export function marksOf(answer, series, curves, press) {
   const own = (one) => series.some((other) => isOf(one, other));
   const symbol = (finding) => (finding.kind === "oom" ? "cross" : "diamond");
   const told = (finding) => (finding.kind === "oom" ? `out of memory at step ${finding.last_step}` : `${finding.label} at step ${finding.last_step}`);
   return answer.findings.flatMap((finding, number) => {
-    if (finding.quiet || finding.x === null || !lines.includes(finding.line) || !own(finding)) return [];
+    if (finding.quiet || finding.x === null || !curves.includes(finding.curve) || !own(finding)) return [];
     const y = finding.y ?? levelAt(series.find((other) => isOf(finding, other)), finding.x);
     const colour = SEVERITY[severityOf(finding)];
     return [{ x: finding.x, y, text: `${told(finding)}: click for the evidence`, colour, symbol: symbol(finding), press: () => press(number) }];

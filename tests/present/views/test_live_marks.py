@@ -43,7 +43,7 @@ def test_a_spike_lies_on_the_peak_of_its_step() -> None:
 
     (spike,), (in_time,) = marked_findings(run, "step"), marked_findings(run, "time")
 
-    assert (spike["x"], spike["y"], spike["line"]) == (34, 1000, "peak")
+    assert (spike["x"], spike["y"], spike["curve"]) == (34, 1000, "peak")
     assert (in_time["x"], in_time["y"]) == (40, 1000)
     # and its row is drawn, however many are left out
     (series,) = run.series
@@ -56,7 +56,7 @@ def test_a_spike_lies_on_the_peak_of_its_step() -> None:
 def test_other_findings_lie_on_the_level_after_their_last_step() -> None:
     (leak,) = marked_findings(_run(_finding(FindingKind.LEAK, 10, 500)), "step")
 
-    assert (leak["x"], leak["y"], leak["line"]) == (500, 50, "allocated")
+    assert (leak["x"], leak["y"], leak["curve"]) == (500, 50, "allocated")
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,8 @@ def test_a_log_that_was_replaced_or_is_gone(tmp_path: Path) -> None:
 
     path.write_text(_header(3))
     assert edges.read().headers[0]["rank"] == 3
+    path.write_text(_header(4) + ROWS)
+    assert edges.read().headers[0]["rank"] == 4
 
     path.unlink()
     assert edges.read().headers == []
