@@ -68,7 +68,8 @@ class LivePage {
     this.lists = el("div", {});
     this.refine = lazily(() => this.zoomed(), 200);
     const [levels, peaks, host] = this.charts.map((part) => part.node);
-    this.node = el("div", {}, errorsOf(answer.errors), this.bar(), levels, peaks, this.evidence, this.forecast, host, this.lists);
+    this.choices = el("div", {});
+    this.node = el("div", {}, errorsOf(answer.errors), this.choices, levels, peaks, this.evidence, this.forecast, host, this.lists);
     this.show(true);
   }
 
@@ -136,6 +137,9 @@ class LivePage {
       node.hidden = !drawn.lines.length;
       chart.draw(drawn);
     }
+    const offered = JSON.stringify([KINDS.filter(([key]) => this.has(key)), this.answer.series.map((one) => one.device)]);
+    if (offered !== this.offered) replace(this.choices, this.bar());
+    this.offered = offered;
     const { forecasts, status } = this.answer;
     if (forecasts.length) this.cones.draw(forecastChart(this.answer));
     const texts = forecasts.slice(0, MOST_FORECASTS).map((one) => el("p", {}, forecastText(one, this.answer)));
