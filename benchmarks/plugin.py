@@ -1,7 +1,7 @@
 """How fast the Memory tab answers; run as ``python benchmarks/plugin.py``.
 
 A window of a million allocations and a live log of a million steps are made, the latter once as tbmem writes it by
-default (a row for ten steps) and once with a row for each step. Each view is asked for as TensorBoard would ask: the
+default (a row for ten steps) and once with a row for each step, which then goes on while it is asked for. Each view is asked for as TensorBoard would ask: the
 first time in a process that has read nothing (cold), then with the file read but other parameters (cached). The page
 is opened in a headless Chromium. Beside it, the way from a trace's file to its memory curve, against
 torch-tb-profiler's own on the same file.
@@ -12,10 +12,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,6 +33,8 @@ sys.path.insert(0, str(PROJECT))
 MILLION = 1_000_000
 TURNS = 5
 CACHED_MS, COLD_MS, MEGABYTES, PAGE_SECONDS = 300, 3000, 2, 2
+AT_ONCE, ALONE_MEGABYTES, AT_ONCE_MEGABYTES = 20, 600, 1000
+"""Questions at the same time, and the memory of the process (its peak) that a log of 500 MB may take."""
 ROUTE = "/data/plugin/tbmem/data"
 
 
@@ -212,20 +217,55 @@ def views_of_log(logdir: Path, run: str, name: str) -> list[list[object]]:
     return lines
 
 
-def page(logdir: Path, place: Path) -> list[list[object]]:
-    """Seconds until a view is drawn in Chromium, TensorBoard's own page included; the server has read the files."""
+def followed(logdir: Path, run: str) -> dict[str, float]:
+    """A log that is written while it is shown, in a process that has read nothing: times, and the process' memory."""
+    from tbmem.model.files import MONITOR_LOG
+
+    asking, own = Asking(logdir), _peak_megabytes()
+    asking.ask("index")
+    first, _, answer = asking.ask("live", run=run)
+    alone = _peak_megabytes()
+    path, took = logdir / run / MONITOR_LOG, []
+    with path.open("rb") as file:
+        file.seek(-4096, os.SEEK_END)
+        last = json.loads(file.read().splitlines()[-1])
+    for turn in range(1, TURNS + 1):
+        with path.open("a") as file:
+            file.write(json.dumps({**last, "step": last["step"] + turn, "first_step": last["step"] + turn}) + "\n")
+        time.sleep(1.1)  # folders are searched once a second
+        milliseconds, size, answer = asking.ask("live", run=run, after=answer["cursor"])
+        assert answer["more"] and len(answer["series"][0]["x"]) == 1
+        took.append(milliseconds)
+    whole = asking.ask("live", run=run)[0]
+    other, begin = Asking(logdir), time.perf_counter()
+    del asking
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        list(threads.map(lambda turn: other.ask("live", run=run, turn=turn), range(AT_ONCE)))
+    return {
+        **{"before, MB": own, "first, ms": first, "after it, MB": alone},
+        **{"a new row, ms": max(took), "its answer, KB": size / 1e3, "all again, ms": whole},
+        **{f"{AT_ONCE} at once, s": time.perf_counter() - begin, "after them, MB": _peak_megabytes()},
+    }
+
+
+def _peak_megabytes() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+
+
+def page(logdir: Path, place: Path, views: Sequence[tuple[str, str]]) -> list[list[object]]:
+    """Seconds until a view is drawn in Chromium, TensorBoard's own page included; the server first reads the files."""
     from tests.browser.driving import Browser
     from tests.tensorboard_server import Server
 
     server, lines = Server(logdir, place / "log.txt"), []
     browser = Browser(place)
     try:
-        for view, run in (("overview", "every_10"), ("live", "every_10"), ("timeline", "window")):
+        for view, run in views:
             took = []
             for _ in range(TURNS):
                 browser.open(f"{server.address}/#tbmem&p.tbmem.view={view}&p.tbmem.run={run}&p.tbmem.runs={run}", view)
                 took.append(browser.waited)
-            lines.append([view, f"{took[0]:.2f} s", f"{sorted(took[1:])[len(took) // 2 - 1]:.2f} s"])
+            lines.append([f"{view}, {run}", f"{took[0]:.2f} s", f"{sorted(took[1:])[len(took) // 2 - 1]:.2f} s"])
     finally:
         browser.close()
         server.close()
@@ -269,11 +309,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ask", nargs=3, metavar=("LOGDIR", "VIEW", "PARAMS"), help=argparse.SUPPRESS)
     parser.add_argument("--curve", nargs=2, metavar=("WHOSE", "FILE"), help=argparse.SUPPRESS)
+    parser.add_argument("--follow", nargs=2, metavar=("LOGDIR", "RUN"), help=argparse.SUPPRESS)
     parser.add_argument("--no-browser", action="store_true", help="leave the page out")
     arguments = parser.parse_args()
     if arguments.ask:
         logdir, view, params = arguments.ask
         print(Asking(Path(logdir)).ask(view, **json.loads(params))[0])
+    elif arguments.follow:
+        print(json.dumps(followed(Path(arguments.follow[0]), arguments.follow[1])))
     elif arguments.curve:
         whose, path = arguments.curve
         begin = time.perf_counter()
@@ -294,12 +337,17 @@ def report(folder: Path, browser: bool) -> None:
     each = folder / "other"
     log(each / "every_1", MILLION, 1)
     lines += views_of_log(each, "every_1", "log, a row for each step")
+    command = [sys.executable, __file__, "--follow", str(each), "every_1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=_environment())
+    figures = json.loads(done.stdout)
     limits = f"limits: cold {COLD_MS} ms, cached {CACHED_MS} ms, answer {MEGABYTES} MB"
     print(table(["a million", "view", "cold", "cached", "answer"], lines), end=f"\n\n{limits}\n\n")
+    print(table(["a million rows, followed", *figures], [["", *(f"{value:.1f}" for value in figures.values())]]))
+    print(f"\nlimits: {ALONE_MEGABYTES} MB after the first, {AT_ONCE_MEGABYTES} MB after {AT_ONCE} at once\n")
     if browser:
-        print(
-            table(["page in Chromium", "first", "again"], page(logdir, folder)), end=f"\n\nlimit: {PAGE_SECONDS} s\n\n"
-        )
+        pages = page(logdir, folder, (("overview", "every_10"), ("live", "every_10"), ("timeline", "window")))
+        pages += page(each, folder, (("live", "every_1"),))
+        print(table(["page in Chromium", "first", "again"], pages), end=f"\n\nlimit: {PAGE_SECONDS} s\n\n")
     traces = [recorded(folder / "calls.pt.trace.json", steps=12)]
     if CORPUS.is_dir():
         traces.append(max((CORPUS / "traces").iterdir(), key=lambda path: path.stat().st_size))

@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 _YEAR = 365 * 24 * 3600
 _CHANGING = ("index", "overview")
 """Views that contain the elapsed time and are never cached."""
+_NEW = "after"
+"""Parameter of a question for what is new: asked once."""
 _CACHED_ANSWERS = 256
 """Limit of compressed answers cached while their files do not change: tens of megabytes."""
 
@@ -59,7 +61,7 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         params = dict(request.args.lists())
         query = json.dumps(params, sort_keys=True)
         with _http_errors():
-            if view in _CHANGING:
+            if view in _CHANGING or _NEW in params:
                 content = self._encoded(view, query)
             else:
                 content = self._cached(view, query, self._answers.version(params))

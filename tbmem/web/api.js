@@ -49,6 +49,11 @@ export async function fetchView(view, params = {}) {
   return kept.get(address);
 }
 
+/** The answer of a view as of now: TensorBoard is asked each time. */
+export async function fetchNow(view, params) {
+  return isReport() ? fromPage(view, params) : fetchJson(addressOf(view, params));
+}
+
 /** Clear the cache after data has changed. */
 export function forget() {
   kept.clear();

@@ -34,6 +34,7 @@ export class Frame {
     this.options = { height: 300, strip: 0, ...options };
     this.extent = options.extent;
     this.range = [...options.extent];
+    this.floor = 0;
     this.top = 1;
     this.band = null;
     this.brush = null;
@@ -58,7 +59,7 @@ export class Frame {
 
   /** Lowest and highest amount between the axes. */
   get least() {
-    return this.band?.[0] ?? 0;
+    return this.band?.[0] ?? this.floor;
   }
 
   get most() {
@@ -111,10 +112,11 @@ export class Frame {
     return this.least + (1 - (pixel - TOP) / this.high) * (this.most - this.least);
   }
 
-  /** Show another range, clipped to the extent. */
-  show(range, most) {
+  /** Show another range, clipped to the extent, and amounts up to `most`. */
+  show(range, most, least = 0) {
     this.range = this.cut(range);
-    this.top = Math.max(most, 1) * 1.04;
+    this.floor = least;
+    this.top = least + Math.max(most - least, 1) * 1.04;
     this.draw();
   }
 

@@ -24,7 +24,10 @@ export class LineChart {
    *   `levels`     `{y, text, colour}`: horizontal lines
    *   `stretches`  `{x0, x1, text, colour}`: shaded ranges of x
    *   `uprights`   `{x, colour}`: vertical lines
-   *   `top`        highest amount that must be in the picture
+   *   `cones`      `{x, y, limit, at, low, high, colour, text}`: what is expected, from a point to a limit, which is
+   *                reached between two x, or never (`null`)
+   *   `bottom`     lowest amount of the axis, 0 if it is missing
+   *   `top`        highest amount that must be in the picture; a level above it is only named
    *   `x`          `{title, extent, range, text}`; `text(value, digits)` is a value of x as text
    */
   constructor({ id, label, height, moved }, chart) {
@@ -51,10 +54,10 @@ export class LineChart {
 
   /** Replace what is drawn. */
   draw(chart) {
-    this.chart = { marks: [], levels: [], stretches: [], uprights: [], ...chart };
-    const { lines, x, top } = this.chart;
+    this.chart = { marks: [], levels: [], stretches: [], uprights: [], cones: [], ...chart };
+    const { lines, x, top, bottom } = this.chart;
     this.frame.extent = x.extent;
-    this.frame.show(x.range ?? x.extent, top ?? Math.max(1, ...lines.map((line) => highest(line.y))));
+    this.frame.show(x.range ?? x.extent, top ?? Math.max(1, ...lines.map((line) => highest(line.y))), bottom);
     replace(this.legend, lines.length <= MANY && lines.map((line) => this.key(line)));
     this.title.textContent = x.title;
     this.node.chart = { ...this.chart, range: this.frame.range };
@@ -98,14 +101,19 @@ export class LineChart {
       if (to - from > context.measureText(text).width) context.fillText(text, from + 2, ceiling + 3);
     }
     for (const { x, colour } of chart.uprights) stroke(context, colour, 1.5, [6, 5], [[frame.x(x), ceiling], [frame.x(x), floor]]);
+    for (const cone of chart.cones) paintCone(context, cone, frame);
     for (const line of this.shown()) this.paintLine(context, line);
+    const right = frame.left + frame.wide;
+    let above = right - 4;
     for (const { y, text, colour } of chart.levels) {
-      const at = frame.y(y);
-      stroke(context, colour, 1.2, [2, 3], [[frame.left, at], [frame.left + frame.wide, at]]);
+      const inside = y <= frame.most;
+      const at = inside ? frame.y(y) : ceiling;
+      if (inside) stroke(context, colour, 1.2, [2, 3], [[frame.left, at], [right, at]]);
       context.fillStyle = colour;
       context.textAlign = "right";
       context.textBaseline = "bottom";
-      context.fillText(text, frame.left + frame.wide - 4, at - 2);
+      context.fillText(inside ? text : `${text} ↑`, inside ? right - 4 : above, at - 2);
+      if (!inside) above -= context.measureText(`${text} ↑`).width + 16;
     }
     for (const mark of chart.marks) paintMark(context, mark, frame.x(mark.x), frame.y(mark.y));
   }
@@ -197,6 +205,22 @@ function paintMark(context, { symbol, colour }, x, y) {
   context.lineWidth = symbol === "cross" ? 3 : 1;
   if (symbol !== "cross") context.fill();
   context.stroke();
+}
+
+function paintCone(context, { x, y, limit, at, low, high, colour, text }, frame) {
+  const [begin, reached, early] = [[frame.x(x), frame.y(y)], [frame.x(at), frame.y(limit)], [frame.x(low), frame.y(limit)]];
+  const right = frame.left + frame.wide;
+  const late = high === null ? [[right, reached[1]], [right, begin[1]]] : [[frame.x(high), reached[1]]];
+  context.beginPath();
+  for (const [across, down] of [begin, early, reached, ...late]) context.lineTo(across, down);
+  context.fillStyle = `${colour}33`;
+  context.fill();
+  stroke(context, colour, 1.7, [6, 4], [begin, reached]);
+  dot(context, reached, colour);
+  context.fillStyle = colours().ink;
+  context.textBaseline = "top";
+  context.textAlign = reached[0] + context.measureText(text).width + 12 > right ? "right" : "left";
+  context.fillText(text, reached[0] + (context.textAlign === "right" ? -8 : 8), reached[1] + 6);
 }
 
 function dot(context, [x, y], colour) {

@@ -6,7 +6,7 @@ import { onGround } from "./theme.js";
 
 /** An empty state: why there is no data, and how to get it. */
 export function emptyState(empty) {
-  const commands = empty.commands?.length && el("pre", { class: "commands" }, empty.commands.join("\n"));
+  const commands = empty.commands?.length > 0 && el("pre", { class: "commands" }, empty.commands.join("\n"));
   return el("div", { class: "empty" }, el("h2", {}, empty.title), el("p", {}, empty.text), commands);
 }
 

@@ -56,7 +56,9 @@ export class Shell {
     const before = await this.answers(["index", {}], ...this.asked);
     forget();
     const after = await this.answers(["index", {}], ...this.asked);
-    if (before !== after) await this.draw();
+    // a view that follows its run by itself keeps what the user has set
+    const refresh = this.main.firstElementChild?.refresh ?? (() => this.draw());
+    if (before !== after) await refresh();
     this.node.dataset.reloads = String(Number(this.node.dataset.reloads ?? 0) + 1);
   }
 
@@ -126,6 +128,12 @@ export class Shell {
       files,
       file: file?.file ?? get("file"),
       device: get("device"),
+      redraw: () => this.draw(),
+      /** Bring pickers and status up to date without drawing the view. */
+      retool: async () => {
+        const latest = await fetchView("index");
+        if (view === this.view()) this.tools(latest, view, this.context(latest, view, asked));
+      },
       ask: (name, params) => {
         asked.push([name, params]);
         return fetchView(name, params);
@@ -156,7 +164,7 @@ export class Shell {
   statusOf(index, view, context) {
     if (index.source === "report") return index.written && `written ${index.written}`;
     // a view of all runs shows it for each
-    if (view.needs === "none") return null;
+    if (view.needs === "none" || view.showsStatus) return null;
     const shown = view.needs === "runs" ? index.runs.filter((one) => context.runs.includes(one.run)) : [context.item];
     const told = shown.find((one) => one && one.status !== ENDED);
     if (!told) return null;

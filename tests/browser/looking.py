@@ -52,19 +52,19 @@ def see_overview(browser: Browser, ask: Ask, run: str) -> None:
 def see_live(browser: Browser, ask: Ask, run: str) -> None:
     answer = ask("live", run=run, x="step")
     browser.until("document.querySelector('#live-plot')?.chart?.lines.length > 0")
-    chart = browser.script("document.querySelector('#live-plot').chart")
-    drawn = {one["name"]: one for one in chart["lines"]}
+    charts = browser.script("['#live-levels', '#live-plot'].map((one) => document.querySelector(one).chart)")
+    drawn = {one["name"]: one for chart in charts for one in chart["lines"]}
     (series,) = answer["series"]
     for name in ("allocated", "reserved", "peak"):
         line = drawn[series["peak_word"] if name == "peak" else name]
-        assert line["x"] == series["x"]
+        assert line["x"] == series["peak_x" if name == "peak" else "x"]
         assert line["y"] == series[name]
         has(browser, ".latest", format_bytes(series[name][-1]))
     loud = [one for one in answer["findings"] if not one["quiet"]]
-    assert len([one for one in chart["marks"] if one["symbol"] == "diamond"]) == len(loud)
+    assert sum(len(chart["marks"]) for chart in charts) == len(loud)
     for finding in loud:
         has(browser, ".finding-list", finding["message"])
-    assert len(chart["stretches"]) == len(answer["windows"])
+    assert all(len(chart["stretches"]) == len(answer["windows"]) for chart in charts)
     assert painted(browser, 0) >= 3
 
 

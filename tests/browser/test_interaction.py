@@ -118,12 +118,12 @@ def test_a_line_chart_tells_its_values_and_hides_a_curve(browser: Browser, serve
 
     browser.point("#live-plot canvas[tabindex]", 0.5, 0.5)
     browser.until("document.querySelector('#live-plot .tip:not([hidden])') !== null")
-    looking.has(browser, "#live-plot .tip", "step: ", "allocated", "resident peak")
+    looking.has(browser, "#live-plot .tip", "step: ", "reserved", "resident peak")
 
     browser.click("#live-plot .line-key")
     browser.point("#live-plot canvas[tabindex]", 0.52, 0.5)
-    browser.until("!document.querySelector('#live-plot .tip').textContent.includes('allocated')")
-    looking.has(browser, "#live-plot .tip", "step: ", "resident peak")
+    browser.until("!document.querySelector('#live-plot .tip').textContent.includes('resident peak')")
+    looking.has(browser, "#live-plot .tip", "step: ", "reserved")
     assert browser.complaints() == []
 
 
@@ -213,7 +213,7 @@ def test_a_run_that_is_being_written_is_followed(browser: Browser, server: Serve
     alive = json.dumps({**json.loads(lines[0]), "process": this_process()}) + "\n"
     log.write_text("".join([alive, *samples[:2]]))
     browser.open(address(server, "live", run="growing"), "live")
-    looking.has(browser, ".status", "running")
+    looking.has(browser, "#live-status", "running")
     looking.has(browser, ".latest", f"step {json.loads(samples[1])['step']}")
 
     # when it goes on, and TensorBoard's own button is pressed

@@ -16,9 +16,10 @@ from tbmem.offline.queries.run_reader import MissingError, RunReader, reason
 from tbmem.present.palette import category_colour
 from tbmem.present.views import empty_states
 from tbmem.present.views.comparison import compare_view, estimate_curve, predicted_categories, side_of, sides_view
-from tbmem.present.views.live import live_series, ooms_of, windows_of, x_of, x_of_step
+from tbmem.present.views.live import cursor_of, is_same, live_series, rows_after, windows_of, x_of
+from tbmem.present.views.live_marks import forecasts_of, marked_findings, marked_rows, ooms_of
 from tbmem.present.views.operators import operators_view
-from tbmem.present.views.overview import finding_item, index_view, overview_of, rank_columns
+from tbmem.present.views.overview import index_view, overview_of, rank_columns
 from tbmem.present.views.peak import peak_view, stack_view
 from tbmem.present.views.range import LIMIT as BRUSH_LIMIT
 from tbmem.present.views.range import brushed_view
@@ -238,8 +239,9 @@ class Answers:
         runs = [self._reader.logged(run) for run in requested]
         pairs = [(run, series) for run in runs for series in run.series]
         axes = [axis for run, series in pairs if len(axis := x_of(run, series, x))]
+        ooms = [oom for run in runs for oom in ooms_of(run, x)]
         low = min((float(axis[0]) for axis in axes), default=0.0)
-        high = max((float(axis[-1]) for axis in axes), default=0.0)
+        high = max([float(axis[-1]) for axis in axes] + [oom["x"] for oom in ooms], default=0.0)
         begin, end = params.number("from"), params.number("to")
         if begin is not None and end is not None and begin > end:
             raise UsageError(f"from={begin:g} lies after to={end:g}")
@@ -247,19 +249,26 @@ class Answers:
         share = max(_MAX_LIVE_POINTS // max(len(pairs), 1), 100)
         points = min(params.integer("points", POINTS, 10, _MAX_POINTS), share)
         empty = None if axes else empty_states.NO_SAMPLES if any(run.states for run in runs) else empty_states.NO_LOG
+        after = params.text("after")
+        rows = rows_after(runs, after)
+        known = rows is not None and after is not None and is_same(runs, after)
+        statuses = [(run.name, self._reader.status(logs)) for run in requested if (logs := run.of(LOG))]
         return {
             "x": x,
+            "cursor": cursor_of(runs),
+            "more": rows is not None,  # series have only what came after the cursor; what is null is as before
             "extent": [low, high] if axes else [],
             "range": [begin, end] if axes else [],
-            "series": [live_series(run, series, x, begin, end, points) for run, series in pairs],
-            "findings": [
-                finding_item(run.name, finding, x_of_step(run, finding.rank, finding.last_step, x))
-                for run in runs
-                for finding in run.findings
+            "series": [
+                live_series(run, series, x, begin, end, points, after=first, marked=marked_rows(run, series))
+                for (run, series), first in zip(pairs, rows or [0] * len(pairs), strict=True)
             ],
-            "windows": [window for run in runs for window in windows_of(run, x)],
-            "ooms": [oom for run in runs for oom in ooms_of(run, x)],
-            "running": any(not self._reader.status(run.of(LOG)).standing.is_over for run in requested if run.of(LOG)),
+            "findings": None if known else [finding for run in runs for finding in marked_findings(run, x)],
+            "windows": None if known else [window for run in runs for window in windows_of(run, x)],
+            "ooms": ooms,
+            "forecasts": [forecast for run in runs for forecast in forecasts_of(run, x)],
+            "status": {name: status.to_dict() for name, status in statuses},
+            "running": any(not status.standing.is_over for _, status in statuses),
             "errors": [error for run in runs for error in run.errors],
             "empty": empty,
         }

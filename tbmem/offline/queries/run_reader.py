@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import logging
-import mmap
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from tbmem.analysis.plots.curves import even_intervals, extremes
 from tbmem.analysis.recordings.analyzer import analyze
-from tbmem.analysis.runs.device_history import peak_levels
 from tbmem.analysis.runs.run_status import RankState, RunStatus, run_status
 from tbmem.errors import FileFormatError, TbmemError, UsageError
-from tbmem.model.columns import I64
 from tbmem.model.finding import Finding
-from tbmem.model.monitor_log import MonitorLog, parse_line
+from tbmem.model.monitor_log import MonitorLog
+from tbmem.offline.queries.followed_log import FollowedLog
 from tbmem.present.views.live import DeviceSeries, LoggedRun
 from tbmem.present.views.recording_view import RecordingView
 from tbmem.present.views.run_schema import FileItem
 from tbmem.sources.recording import read_recording
 from tbmem.sources.runs.catalog import LOG, Catalog, Key, Run, RunFile, is_inside
-from tbmem.sources.runs.log_reader import ColumnLog, DeviceColumns, sample_rows
+from tbmem.sources.runs.log_edges import LogEdges, last_lines
 from tbmem.sources.runs.process_identity import is_alive
 
 _logger = logging.getLogger(__name__)
@@ -36,11 +28,7 @@ _MAX_ROWS = 3_000_000
 _MAX_SUBJECTS = 24
 _MAX_LOG_ROWS = 4_000_000
 _MAX_LOGS = 2000
-_STATE_ROWS = 4000
 _MAX_RUNS = 32
-_TAIL = 64 << 10
-_LAST_LINES = 8
-_HEADER = b'{"type":"header"'
 
 
 class MissingError(UsageError):
@@ -64,9 +52,9 @@ class RunReader:
         self._lock = threading.Lock()
         self._locks: dict[str, threading.Lock] = {}
         self._subjects: OrderedDict[Key, RecordingView] = OrderedDict()
-        self._logs: OrderedDict[str, ColumnLog] = OrderedDict()
+        self._logs: OrderedDict[str, FollowedLog] = OrderedDict()
         self._errors: dict[Key, str] = {}
-        self._edges: dict[str, tuple[Key, RankState]] = {}
+        self._edges: dict[str, tuple[LogEdges, Key, RankState]] = {}
         self._logged: OrderedDict[str, tuple[tuple[str, int], LoggedRun]] = OrderedDict()
 
     def run(self, name: str | None, key: str = "run") -> Run:
@@ -93,7 +81,7 @@ class RunReader:
     def open(self, run: Run, file: RunFile) -> RecordingView:
         """A recording of a run, analyzed."""
         try:
-            with self._locked(file):
+            with self._locked(str(file.path)):
                 subject = self._subjects.get(file.key)
                 if subject is None:
                     with self._noting_errors(file):
@@ -113,25 +101,20 @@ class RunReader:
     def _read_log(self, file: RunFile) -> tuple[MonitorLog, RankState, list[DeviceSeries]]:
         """A live log up to its current end: the records without samples, the state of its rank, and the samples."""
         path = str(file.path)
-        with self._locked(file):
-            log = self._logs.pop(path, None) or ColumnLog(file.path)
+        with self._locked(path):
+            log = self._logs.pop(path, None) or FollowedLog(file.path)
             with self._noting_errors(file):
-                log.read()
+                series = log.read()
             self._logs[path] = log
-            devices = log.devices()
-            rest = replace(log.rest, headers=[*log.rest.headers], findings=[*log.rest.findings])
-            state = RankState()
-            state.add(replace(rest, headers=rest.headers[-1:], windows=[]))
-            for device in devices:
-                state.add(MonitorLog(rows=sample_rows(device, _state_rows(device))))
+            rest = log.rest
         self._trim()
-        return rest, state, [DeviceSeries(*device) for device in devices]
+        return rest, log.state, series
 
     @contextmanager
-    def _locked(self, file: RunFile) -> Iterator[None]:
-        """Allow one reader at a time for each file."""
+    def _locked(self, name: str) -> Iterator[None]:
+        """Allow one reader at a time for each file or run."""
         with self._lock:
-            lock = self._locks.setdefault(str(file.path), threading.Lock())
+            lock = self._locks.setdefault(name, threading.Lock())
         with lock:
             yield
 
@@ -153,16 +136,18 @@ class RunReader:
         """Drop what was used longest ago beyond the limits."""
         with self._lock:
             _drop(self._subjects, lambda subject: len(subject.analysis.timeline), _MAX_ROWS, _MAX_SUBJECTS)
-            _drop(self._logs, lambda log: log.rows, _MAX_LOG_ROWS, _MAX_LOGS)
+            _drop(self._logs, lambda log: log.log.rows, _MAX_LOG_ROWS, _MAX_LOGS)
 
     def status(self, logs: Sequence[RunFile]) -> RunStatus:
         """Status of a run from the first and last lines of its logs, so that hundreds of runs are listed quickly."""
         states = []
         for file in logs:
-            known = self._edges.get(str(file.path))
-            if known is None or known[0] != file.key:
-                known = self._edges[str(file.path)] = file.key, _state_without_devices(file.path)
-            states.append(_with_liveness(known[1], file))
+            edges, key, state = self._edges.get(str(file.path)) or (LogEdges(file.path), None, RankState())
+            if key != file.key:
+                state = RankState()
+                state.add(edges.read())
+                self._edges[str(file.path)] = edges, file.key, state
+            states.append(_with_liveness(state, file))
         return run_status(states, self._now())
 
     def file_item(self, file: RunFile, error: str | None = None) -> FileItem:
@@ -179,6 +164,10 @@ class RunReader:
 
     def logged(self, run: Run) -> LoggedRun:
         """A run from its logs; a log that cannot be read becomes an error beside the others."""
+        with self._locked(f"run {run.name}"):  # who asks at the same time waits, and reads nothing twice
+            return self._logged_once(run)
+
+    def _logged_once(self, run: Run) -> LoggedRun:
         with self._lock:
             key, logged = self._logged.get(run.name, (None, None))
         if logged is not None and key == (run.version, len(self._errors)):
@@ -200,6 +189,7 @@ class RunReader:
         findings: list[Finding] = []
         errors: list[FileItem] = []
         notes: list[str] = []
+        starts = 0
         for file in run.of(LOG):
             try:
                 rest, state, devices = self._read_log(file)
@@ -216,6 +206,7 @@ class RunReader:
             ]
             findings += [finding for finding in rest.findings if isinstance(finding.last_step, int)]
             notes += _notes(rest, state.rank)
+            starts += len(rest.headers)
         states.sort(key=lambda pair: pair[0].rank)
         broken = [self.file_item(file) for file in run.recordings if file.key in self._errors]
         return LoggedRun(
@@ -228,6 +219,7 @@ class RunReader:
             recordings=[file.file for file in run.recordings],
             notes=notes,
             logs=[log for _, log in states],
+            starts=starts,
         )
 
 
@@ -245,42 +237,9 @@ def _with_liveness(state: RankState, file: RunFile) -> RankState:
     if state.end is None and state.signal is None:
         state.is_alive = is_alive(state.header.get("process") or {})
         if state.is_alive is False:
-            last = _last_lines(file.path)
+            last = last_lines(file.path)
             state.add(MonitorLog(end=last.end, signal=last.signal))
     return state
-
-
-def _state_without_devices(path: Path) -> RankState:
-    """State of a rank from the header and the last lines of its log; the run may have been resumed."""
-    state = RankState()
-    try:
-        with open(path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            begin = max(content.rfind(_HEADER), 0)
-            end = content.find(b"\n", begin)
-            state.add(_parsed([content[begin : end if end >= 0 else len(content)]]))
-    except (OSError, ValueError):
-        return state
-    last = _last_lines(path)
-    last.headers.clear()
-    state.add(last)
-    return state
-
-
-def _last_lines(path: Path) -> MonitorLog:
-    """The last lines of a log; an incomplete first one is ignored."""
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(file.seek(0, os.SEEK_END) - _TAIL, 0))
-            return _parsed(file.read().rstrip(b"\n").split(b"\n")[-_LAST_LINES:])
-    except OSError:
-        return MonitorLog()
-
-
-def _parsed(lines: Sequence[bytes]) -> MonitorLog:
-    log = MonitorLog()
-    for line in lines:
-        parse_line(line, log)
-    return log
 
 
 def _drop(cache: OrderedDict[Any, Any], size: Callable[[Any], int], max_size: int, max_count: int) -> None:
@@ -294,14 +253,3 @@ def reason(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"cannot be read: {error.strerror}"
     return str(error).splitlines()[0] if str(error) else type(error).__name__
-
-
-def _state_rows(device: DeviceColumns) -> I64:
-    """Rows that determine a rank's state: of a long series the ends and the extremes of each range of rows."""
-    count = len(device.columns["step"])
-    if count <= _STATE_ROWS:
-        return np.arange(count)
-    level = peak_levels(device.device, device.columns)
-    low = np.nan_to_num(device.columns["allocated"])
-    stretch = even_intervals(count, _STATE_ROWS // 4)
-    return np.unique(np.concatenate([[0, count - 1], extremes(level, stretch), extremes(low, stretch)]))

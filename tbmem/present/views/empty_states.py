@@ -31,7 +31,7 @@ NO_LOG: Empty = {
 }
 NO_SAMPLES: Empty = {
     "title": "No step has been logged yet",
-    "text": "The first steps appear a second after they end. Reload, or switch automatic reload on.",
+    "text": "The first steps appear here a few seconds after they end.",
     "commands": [],
 }
 ONE_STEP: Empty = {

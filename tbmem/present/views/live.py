@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tbmem.analysis.plots.curves import even_intervals, extremes
 from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.columns import F64, I64, whole_numbers
-from tbmem.model.finding import Finding, FindingKind
+from tbmem.model.finding import Finding
 from tbmem.present.lines import device_label, peak_word
 from tbmem.present.views.run_schema import FileItem
 
@@ -28,8 +28,29 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 }
 """Lines of the chart, each with the columns of the log that may hold it, preferred one first."""
 LINES = (*_NAMES, "peak")
+_COUNTS = 3  # numbers of a cursor before those of the rows
 _FINE = 5000
 """Intervals of a long log whose extremes are computed once."""
+
+
+class ExtremeRows:
+    """Of a series that grows, rows that contain the extremes of every line: all of a short one, few of a long one."""
+
+    def __init__(self) -> None:
+        self._known: I64 = np.zeros(0, np.int64)
+        self._count = 0  # rows that they were chosen from
+        self._lock = threading.Lock()
+
+    def of(self, series: DeviceSeries) -> I64:
+        """The rows; those of a part that has been searched are not searched again."""
+        count = len(series.columns["step"])
+        if count <= 20 * _FINE:
+            return np.arange(count)
+        with self._lock:
+            if not self._count <= count <= 1.25 * self._count:
+                self._known, self._count = extremes_of(series, np.arange(count), _FINE), count
+            known, searched = self._known, self._count
+        return np.concatenate([known, np.arange(searched, count)])
 
 
 @dataclass(frozen=True)
@@ -40,6 +61,7 @@ class DeviceSeries:
     device: str
     columns: Mapping[str, F64]
     """By field of the log; NaN where a counter was not read."""
+    extremes: ExtremeRows = field(default_factory=ExtremeRows)
 
     def line(self, name: str, rows: NDArray[Any] | slice = slice(None)) -> F64:
         """One of ``LINES``; the peak is the highest level within a row's steps, of the CPU the resident memory's."""
@@ -49,11 +71,10 @@ class DeviceSeries:
             values = np.where(np.isnan(values), self.columns[other][rows], values)
         return values
 
-    @cached_property
-    def extreme_rows(self) -> I64:
-        """Rows that contain the extremes of every line: all rows of a short log, few of a long one."""
-        count = len(self.columns["step"])
-        return extremes_of(self, np.arange(count), _FINE) if count > 20 * _FINE else np.arange(count)
+    def peak_steps(self, rows: I64) -> F64:
+        """Steps in which the peaks of some rows were reached."""
+        steps = self.columns["peak_step"][rows]
+        return np.where(np.isnan(steps), self.columns["step"][rows], steps)
 
 
 def extremes_of(series: DeviceSeries, rows: I64, intervals: int) -> I64:
@@ -86,6 +107,8 @@ class LoggedRun:
     notes: Sequence[str] = ()
     logs: Sequence[Any] = ()
     """Files that the states were read from, in their order."""
+    starts: int = 0
+    """How often it was begun or resumed, over all ranks."""
 
     @property
     def began(self) -> float:
@@ -93,13 +116,34 @@ class LoggedRun:
         return min([float(state.header["started"]) for state in self.states if "started" in state.header], default=0.0)
 
 
-def live_series(run: LoggedRun, series: DeviceSeries, x: str, begin: float, end: float, points: int) -> dict[str, Any]:
-    """One series of a run, thinned: of each interval of rows, the highest and the lowest value of each line remain."""
+def live_series(
+    run: LoggedRun,
+    series: DeviceSeries,
+    x: str,
+    begin: float,
+    end: float,
+    points: int,
+    *,
+    after: int = 0,
+    marked: Sequence[int] = (),
+) -> dict[str, Any]:
+    """One series of a run, thinned: of each interval of rows, the highest and the lowest value of each line remain.
+
+    Args:
+        run: The run of the series.
+        series: The series.
+        x: ``step`` or ``time``.
+        begin: First x.
+        end: Last x.
+        points: Limit of the rows that remain, beside those that are marked.
+        after: Rows before this one are left out.
+        marked: Rows that remain if they are in the range.
+    """
     at = x_of(run, series, x)
-    first, last = int(np.searchsorted(at, begin, "left")), int(np.searchsorted(at, end, "right"))
-    rows = _shown_rows(series, first, last, points)
-    capacity = series.columns["device_total"]
-    known = capacity[~np.isnan(capacity)]
+    first, last = max(int(np.searchsorted(at, begin, "left")), after), int(np.searchsorted(at, end, "right"))
+    kept = np.array([row for row in marked if first <= row < last], np.int64)
+    rows = np.union1d(_shown_rows(series, first, last, points), kept)
+    capacity = np.fmax.reduce(series.columns["device_total"], initial=np.nan)
     return {
         "run": run.name,
         "rank": series.rank,
@@ -107,9 +151,11 @@ def live_series(run: LoggedRun, series: DeviceSeries, x: str, begin: float, end:
         "name": device_label(series.device),
         "x": np.round(at[rows], 3).tolist(),
         "step": series.columns["step"][rows].astype(np.int64).tolist(),
+        # where the peaks of the rows were reached; of time no more is known
+        "peak_x": series.peak_steps(rows).tolist() if x == "step" else None,
         **{name: whole_numbers(series.line(name, rows)) for name in LINES},
         "peak_word": peak_word("host_peak_rss" if series.device == "cpu" else "peak_allocated"),
-        "capacity": int(known.max()) if len(known) else None,
+        "capacity": None if np.isnan(capacity) else int(capacity),
         "points": max(last - first, 0),  # rows of the log in the range, of which some are left out
     }
 
@@ -126,9 +172,10 @@ def x_of(run: LoggedRun, series: DeviceSeries, x: str) -> F64:
 
 def _shown_rows(series: DeviceSeries, first: int, last: int, points: int) -> I64:
     """Rows from ``first`` up to ``last`` (exclusive) to draw, so that no extreme of any line is lost."""
+    last = max(first, last)
     if last - first <= points:
         return np.arange(first, last)
-    candidates = series.extreme_rows
+    candidates = series.extremes.of(series)
     inside = candidates[np.searchsorted(candidates, first) : np.searchsorted(candidates, last)]
     if len(inside) < points:
         inside = np.arange(first, last)
@@ -163,12 +210,24 @@ def windows_of(run: LoggedRun, x: str) -> list[dict[str, Any]]:
     return windows
 
 
-def ooms_of(run: LoggedRun, x: str) -> list[dict[str, Any]]:
-    """Steps in which memory ran out, from the findings."""
-    ooms = []
-    for finding in run.findings:
-        at = x_of_step(run, finding.rank, finding.last_step, x)
-        if finding.kind is FindingKind.OOM and at is not None:
-            place = {"run": run.name, "rank": finding.rank, "device": finding.device, "step": finding.last_step}
-            ooms.append({**place, "x": at, "message": finding.message})
-    return ooms
+def cursor_of(runs: Sequence[LoggedRun]) -> str:
+    """What has been read of some runs, to ask for what comes after it: starts, findings, windows, rows by series."""
+    series = [len(series.columns["step"]) for run in runs for series in run.series]
+    # when they began, too: a log may be replaced by another
+    begins = sum(run.starts + round(1000 * run.began) for run in runs)
+    counts = [begins, sum(len(run.findings) for run in runs), sum(len(run.windows) for run in runs)]
+    return ",".join(map(str, [*counts, *series]))
+
+
+def rows_after(runs: Sequence[LoggedRun], cursor: str | None) -> list[int] | None:
+    """Of each series the first row after a cursor; ``None`` where everything must be told anew."""
+    now, before = cursor_of(runs).split(","), (cursor or "").split(",")
+    is_older = len(before) == len(now) and before[0] == now[0] and all(map(str.isdecimal, before))
+    if not is_older or any(int(old) > int(new) for old, new in zip(before, now, strict=True)):
+        return None
+    return [int(rows) for rows in before[_COUNTS:]]
+
+
+def is_same(runs: Sequence[LoggedRun], cursor: str) -> bool:
+    """Whether findings and windows are those of a cursor of :func:`rows_after`."""
+    return cursor.split(",")[:_COUNTS] == cursor_of(runs).split(",")[:_COUNTS]

@@ -128,7 +128,7 @@ def _next_steps(
             if share < 10:
                 steps.append(f"{card['name']}: only {format_bytes(card['headroom'])} were free at the peak. See Peak.")
     if run.states and not standing.is_over:
-        steps.append("The run still writes: reload to see more, or switch automatic reload on.")
+        steps.append("The run still writes: see Live, which shows new steps by itself.")
     if run.recordings:
         steps.append("See Timeline and Peak for what the memory of a recorded window is made of.")
     else:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tbmem.errors import FileFormatError
 from tbmem.model.columns import F64
 from tbmem.model.monitor_log import ROW_FIELDS, MonitorLog, SampleRow, parse_line
+from tbmem.sources.runs.log_edges import head_of
 
 _LEFT_OUT = {
     *("device", "rank", "active", "inactive_split", "live_blocks", "alloc_retries", "ooms", "updated"),
@@ -25,6 +26,7 @@ _LEFT_OUT = {
 COLUMNS = tuple(name for name in ROW_FIELDS if name not in _LEFT_OUT)
 """Columns of a row; NaN where a counter was not read."""
 _CHUNK = 1 << 20
+_ROOM = 1024  # rows that an array can take at least
 _NAN = float("nan")
 _Numbers = msgspec.defstruct(
     "_Numbers",
@@ -46,14 +48,16 @@ class _Lines:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._position, self._tail = 0, b""
+        self._position, self._tail, self._head = 0, b"", b""
         self._understood = self._damaged = 0
 
     def _new_lines(self) -> Iterator[bytes]:
         """Blocks of the lines completed since the last call; an incomplete line is left for the next call."""
         with open(self.path, "rb") as file:
-            if file.seek(0, os.SEEK_END) < self._position:
+            head = head_of(file)
+            if file.seek(0, os.SEEK_END) < self._position or not head.startswith(self._head):
                 self.__init__(self.path)  # type: ignore[misc]  # the file was replaced
+            self._head = head
             file.seek(self._position)
             while chunk := file.read(_CHUNK):
                 self._position += len(chunk)
@@ -107,13 +111,11 @@ class ColumnLog(_Lines):
         super().__init__(path)
         self.rest = MonitorLog()
         """All other records: headers, findings, windows, the end."""
-        self._parts: dict[tuple[int, str], list[tuple[int, F64]]] = {}
-        self._joined: tuple[DeviceColumns, ...] | None = ()
+        self._devices: dict[tuple[int, str], _Rows] = {}
 
     def read(self) -> None:
         """Read what was written since the last call; raises as :meth:`FollowedLog.read`."""
         for lines in self._new_lines():
-            self._joined = None
             try:
                 self._add_rows(_decoder.decode_lines(lines))
             except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -122,14 +124,12 @@ class ColumnLog(_Lines):
 
     def devices(self) -> tuple[DeviceColumns, ...]:
         """Samples by rank and device; where a run was resumed, its new samples replace the old ones."""
-        if self._joined is None:
-            self._joined = tuple(DeviceColumns(*key, _joined(parts)) for key, parts in sorted(self._parts.items()))
-        return self._joined
+        return tuple(DeviceColumns(*key, rows.columns()) for key, rows in sorted(self._devices.items()))
 
     @property
     def rows(self) -> int:
         """Number of sample rows."""
-        return sum(columns.shape[1] for parts in self._parts.values() for _, columns in parts)
+        return sum(rows.count for rows in self._devices.values())
 
     def _add_lines(self, lines: Sequence[bytes]) -> None:
         """Add lines of which at least one is not a valid line of samples."""
@@ -161,23 +161,59 @@ class ColumnLog(_Lines):
             self._add_part(*key, numbers.reshape(len(device), -1).T.copy())
 
     def _add_part(self, rank: int, device: str, columns: F64) -> None:
-        self._parts.setdefault((rank, device), []).append((len(self.rest.headers), columns))
+        self._devices.setdefault((rank, device), _Rows()).add(columns, len(self.rest.headers))
 
 
-def _joined(parts: Sequence[tuple[int, F64]]) -> Mapping[str, F64]:
-    """Join parts by the number of the start they belong to; samples after the step of a later start are dropped."""
-    joined = np.zeros((len(COLUMNS), 0))
-    for start in sorted({number for number, _ in parts}):
-        block = np.concatenate([columns for number, columns in parts if number == start], axis=1)
+class _Rows:
+    """Rows of one device of one rank in order of the steps, in an array that has room for more."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._array = np.empty((len(COLUMNS), _ROOM))
+        self._start, self._begin = 0, 0  # number of the last start, and its first row
+
+    def columns(self) -> Mapping[str, F64]:
+        """What was read so far; it stays as it is when more is added."""
+        return dict(zip(COLUMNS, self._array[:, : self.count], strict=True))
+
+    def add(self, rows: F64, start: int) -> None:
+        """Add rows of the start of a number; those of earlier starts from its first step on are dropped."""
         # infinite values count as not read, and a row without a step or a time is dropped
-        block[np.isinf(block)] = _NAN
-        is_placed = ~np.isnan(block[:2]).any(axis=0)
-        block = block if is_placed.all() else block[:, is_placed]
-        if (np.diff(block[0]) < 0).any():
-            block = block[:, np.argsort(block[0], kind="stable")]
-        if block.size:
-            joined = np.concatenate([joined[:, joined[0] < block[0, 0]], block], axis=1) if joined.size else block
-    return dict(zip(COLUMNS, joined, strict=True))
+        rows[np.isinf(rows)] = _NAN
+        is_placed = ~np.isnan(rows[:2]).any(axis=0)
+        rows = rows if is_placed.all() else rows[:, is_placed]
+        if not rows.size:
+            return
+        if start != self._start:
+            self._start, self._begin = start, self.count
+        steps, count = rows[0], self.count + rows.shape[1]
+        last = self._array[0, self.count - 1] if self.count else -np.inf
+        follows = steps[0] >= last if self.count > self._begin else steps[0] > last
+        if not follows or (np.diff(steps) < 0).any():
+            self._merge(rows)
+            return
+        if count > self._array.shape[1]:
+            self._array = _with_room(count, self._array[:, : self.count])
+        self._array[:, self.count : count] = rows
+        self.count = count
+
+    def _merge(self, rows: F64) -> None:
+        """Add rows whose steps do not follow; earlier views of the array stay as they are."""
+        own = np.concatenate([self._array[:, self._begin : self.count], rows], axis=1)
+        own = own[:, np.argsort(own[0], kind="stable")]
+        old = self._array[:, : self._begin]
+        old = old[:, old[0] < own[0, 0]]
+        self._begin, self.count = old.shape[1], old.shape[1] + own.shape[1]
+        self._array = _with_room(self.count, old, own)
+
+
+def _with_room(count: int, *parts: F64) -> F64:
+    """An array that begins with some columns and can take twice as many."""
+    array, at = np.empty((len(COLUMNS), count + max(count, _ROOM))), 0
+    for part in parts:
+        array[:, at : at + part.shape[1]] = part
+        at += part.shape[1]
+    return array
 
 
 def sample_rows(device: DeviceColumns, indices: NDArray[np.int64]) -> list[SampleRow]:

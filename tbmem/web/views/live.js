@@ -1,51 +1,81 @@
-// Memory over steps or time, with findings, recorded windows and out-of-memory marked.
+// Memory over steps or time while it is written, with findings, recorded windows and out-of-memory marked.
 
+import { fetchNow, forget, isReport } from "../api.js";
 import { button, choice, el, labelled, lazily, replace, section, tick } from "../dom.js";
 import { bytes, deviceName, known, whole } from "../format.js";
-import { highest, LineChart, plainX } from "../lines.js";
+import { LineChart } from "../lines.js";
 import { badge, emptyState, errorsOf, findingItem, severityOf } from "../parts.js";
+import { Poller } from "../poll.js";
 import { get, set } from "../state.js";
-import { colours, lineColour } from "../theme.js";
+import { chartOf, forecastChart, forecastText, HOST, LEVELS, marksOf, nameOf, PEAKS, wordFor } from "./live_charts.js";
 
-const KINDS = [
-  ["allocated", "allocated", "solid"],
-  ["reserved", "reserved", "dash"],
-  ["peak", "peak", "solid"],
-  ["device_used", "used on the device, all processes", "dot"],
-];
-const HOST = [
-  ["host", "resident (RSS)", "solid"],
-  ["workers", "worker processes", "dot"],
-];
-const NEAR = 0.6;
+const KINDS = [...LEVELS, ...PEAKS];
+/** What other processes use is drawn on demand. */
+const USUAL = ["allocated", "peak", "reserved"];
 const MOST_WINDOWS = 40;
-const SEVERITY = { critical: "#D55E00", warning: "#E69F00", info: "#0072B2", good: "#009E73" };
+const MOST_POINTS = 4000;
+const MOST_FORECASTS = 4;
+const MOST_RUNS = 8;
 
-export const liveView = { name: "live", title: "Live", needs: "runs", draw };
+export const liveView = { name: "live", title: "Live", needs: "runs", showsStatus: true, draw };
 
 async function draw(context) {
   const answer = await ask(context);
-  if (answer.empty) return el("div", {}, errorsOf(answer.errors), emptyState(answer.empty));
-  return new LivePage(context, answer).node;
+  const page = answer.empty ? new EmptyPage(context, answer) : new LivePage(context, answer);
+  if (!isReport()) {
+    page.poller = new Poller(page.node, () => page.poll());
+    page.node.refresh = () => Promise.all([context.retool(), page.poller.now()]);
+    if (answer.running) page.poller.start();
+  }
+  return page.node;
 }
 
-function ask(context) {
+function ask(context, more = {}) {
   const [from, to] = [get("from"), get("to")];
   const zoomed = from && to ? { from, to } : {};
-  return context.ask("live", { run: context.runs, x: get("x") || "step", ...zoomed });
+  return fetchNow("live", { run: context.runs, x: get("x") || "step", ...zoomed, ...more });
+}
+
+/** A run without rows yet: the view is drawn once there are some. */
+class EmptyPage {
+  constructor(context, answer) {
+    this.context = context;
+    this.node = el("div", {}, errorsOf(answer.errors), emptyState(answer.empty));
+  }
+
+  async poll() {
+    const answer = await ask(this.context);
+    if (answer.empty) return answer.running ? false : null;
+    forget();
+    this.context.redraw();
+    return null;
+  }
 }
 
 class LivePage {
   constructor(context, answer) {
     this.context = context;
     this.answer = answer;
-    const moved = (range) => this.moved(range);
-    this.device = new LineChart({ id: "live-plot", label: "Memory of the devices", height: 400, moved }, this.deviceChart());
-    this.host = new LineChart({ id: "live-host", label: "Memory of the host", height: 210, moved }, this.hostChart());
+    this.charts = [
+      this.part("live-levels", "Allocated after each step", 210, () => this.device(LEVELS, ["allocated"])),
+      this.part("live-plot", "Peak within the steps", 250, () => this.device(PEAKS, ["peak"])),
+      this.part("live-host", "Host memory", 190, () => chartOf(this.answer, this.hosts(), HOST, [])),
+    ];
+    this.cones = new LineChart({ id: "live-forecast-plot", label: "Forecast", height: 200 }, { lines: [], x: { extent: [0, 1], text: String } });
+    this.forecast = el("div", { id: "live-forecast" });
     this.evidence = el("div", { class: "evidence", id: "live-evidence", "aria-live": "polite" });
+    this.status = el("span", { id: "live-status", role: "status" });
+    this.lists = el("div", {});
     this.refine = lazily(() => this.zoomed(), 200);
-    this.node = el("div", {}, errorsOf(answer.errors), this.bar(), this.device.node, this.hostPart(), this.evidence);
-    this.node.append(...[this.findings(), this.windows(), this.latest()].filter(Boolean));
+    const [levels, peaks, host] = this.charts.map((part) => part.node);
+    this.choices = el("div", {});
+    this.node = el("div", {}, errorsOf(answer.errors), this.choices, levels, peaks, this.evidence, this.forecast, host, this.lists);
+    this.show(true);
+  }
+
+  part(id, title, height, made) {
+    const chart = new LineChart({ id, label: title, height, moved: (range) => this.moved(range) }, made());
+    return { chart, made, node: el("div", {}, el("h3", {}, title), chart.node) };
   }
 
   bar() {
@@ -66,19 +96,20 @@ class LivePage {
       only && labelled("of", only),
       boxes,
       el("span", { class: "grow" }),
-      button("Whole run", () => [this.device, this.host].forEach((one) => one.frame.reset()), { id: "live-reset" }),
+      this.status,
+      button("Whole run", () => this.charts.forEach(({ chart }) => chart.frame.reset()), { id: "live-reset" }),
     );
   }
 
   has(key) {
-    return this.answer.series.some((one) => one[key].some((value) => value !== null));
+    return this.answer.series.some((one) => one[key].some(known));
   }
 
-  /** Kinds of curves: all for one device, fewer where several lie over each other. */
+  /** Kinds of curves: of the program's own memory, fewer where several devices lie over each other. */
   shown() {
     const asked = get("show");
     if (asked) return asked.split(",");
-    return this.series().length > 2 ? ["peak"] : KINDS.map(([key]) => key);
+    return this.series().length > 2 ? ["allocated", "peak"] : USUAL;
   }
 
   series() {
@@ -86,19 +117,55 @@ class LivePage {
     return this.answer.series.filter((one) => !on || one.device === on);
   }
 
-  hostPart() {
-    if (!this.has("host") && !this.has("workers")) return null;
-    return el("div", {}, el("h3", {}, "Host memory"), this.host.node);
-  }
-
-  deviceChart() {
-    return chart(this, KINDS.filter(([key]) => this.shown().includes(key)), this.series(), true);
-  }
-
-  hostChart() {
+  /** One series for each process. */
+  hosts() {
     const first = new Map();
     for (const one of this.series()) if (!first.has(`${one.run} ${one.rank}`)) first.set(`${one.run} ${one.rank}`, one);
-    return chart(this, HOST, [...first.values()], false);
+    return [...first.values()];
+  }
+
+  /** A chart of some kinds of curves, with the marks that lie on one of some lines. */
+  device(kinds, lines) {
+    const shown = kinds.filter(([key]) => this.shown().includes(key));
+    return chartOf(this.answer, this.series(), shown, marksOf(this.answer, this.series(), lines, (number) => this.open(number)));
+  }
+
+  /** Draw what is known now; zoom, hidden curves and the evidence that is open stay. */
+  show(news) {
+    for (const { chart, made, node } of this.charts) {
+      const drawn = made();
+      node.hidden = !drawn.lines.length;
+      chart.draw(drawn);
+    }
+    const offered = JSON.stringify([KINDS.filter(([key]) => this.has(key)), this.answer.series.map((one) => one.device)]);
+    if (offered !== this.offered) replace(this.choices, this.bar());
+    this.offered = offered;
+    const { forecasts, status } = this.answer;
+    if (forecasts.length) this.cones.draw(forecastChart(this.answer));
+    const texts = forecasts.slice(0, MOST_FORECASTS).map((one) => el("p", {}, forecastText(one, this.answer)));
+    replace(this.forecast, forecasts.length ? [el("h3", {}, "Forecast"), ...texts, this.cones.node] : []);
+    replace(this.status, Object.entries(status).slice(0, MOST_RUNS).map(([run, one]) => el("span", { class: `state ${one.status}`, title: run }, one.status_text)));
+    if (news) this.drawn = el("div", {}, [this.findings(), this.windows()].filter(Boolean));
+    replace(this.lists, this.drawn, this.latest());
+  }
+
+  /** Ask for what was written since, and add it; what the user drags is not disturbed. */
+  async poll() {
+    const turn = this.turn;
+    const found = await ask(this.context, { after: this.answer.cursor });
+    if (turn !== this.turn || this.charts.some(({ chart }) => chart.frame.dragged)) return true;
+    if (found.empty) return found.running ? false : null;
+    const before = this.answer;
+    const told = JSON.stringify(found.status) !== JSON.stringify(before.status);
+    const came = found.cursor !== before.cursor;
+    this.answer = joined(before, found);
+    if (came || told) this.show(!found.more || found.findings !== null);
+    if (Object.entries(found.status).some(([run, { status }]) => before.status[run]?.status !== status)) {
+      forget();
+      await this.context.retool();
+    }
+    if (this.answer.series.some((one) => one.x.length > MOST_POINTS)) await this.zoomed();
+    return found.running ? came : null;
   }
 
   moved(range) {
@@ -106,14 +173,13 @@ class LivePage {
     this.refine();
   }
 
-  /** Fetch finer points of the visible range. */
+  /** Fetch the points of the visible range, as many as can be seen. */
   async zoomed() {
     const turn = (this.turn = {});
     const answer = await ask(this.context).catch(() => null);
-    if (!answer || turn !== this.turn || !this.node.isConnected) return;
+    if (!answer || answer.empty || turn !== this.turn || !this.node.isConnected) return;
     this.answer = answer;
-    this.device.draw(this.deviceChart());
-    this.host.draw(this.hostChart());
+    this.show(true);
     this.node.dataset.refined = String(answer.series[0]?.x.length ?? 0);
   }
 
@@ -171,92 +237,13 @@ class LivePage {
   }
 }
 
-function chart(page, kinds, series, marked) {
-  const { answer } = page;
-  const values = series.flatMap((one) => kinds.map(([key]) => highest(one[key])));
-  const capacities = [...new Set(series.map((one) => one.capacity).filter(known))];
-  const top = Math.max(1, ...values);
-  const near = marked ? capacities.filter((one) => top >= NEAR * one) : [];
-  const single = series.length < 2;
-  const [from, to] = [get("from"), get("to")];
-  const title = answer.x === "step" ? "step" : "seconds since the run began";
-  const range = from && to ? [Number(from), Number(to)] : null;
-  return {
-    lines: series.flatMap((one, at) => curves(one, kinds, single ? null : at, answer.series)),
-    levels: near.map((one) => ({ y: one, text: `capacity ${bytes(one)}`, colour: colours().capacity })),
-    stretches: marked ? stretches(answer) : [],
-    uprights: marked ? answer.ooms.map((oom) => ({ x: oom.x, colour: SEVERITY.critical })) : [],
-    marks: marked ? marks(page, series) : [],
-    top: 1.04 * Math.max(top, ...near),
-    x: { title, extent: wholeRange(answer), range, text: plainX },
-  };
-}
-
-/** Steps that the profiler recorded, each range once. */
-function stretches(answer) {
-  const pad = padOf(answer);
-  const found = answer.windows.map(({ x0, x1 }) => [`${x0} ${x1}`, { x0: x0 - pad, x1: x1 + pad, text: "profiler", colour: colours().window }]);
-  return [...new Map(found).values()];
-}
-
-/** The width of a step: the distance to the next. */
-function padOf(answer) {
-  return answer.x === "step" ? 0.5 : 0;
-}
-
-/** From the first window or point to the last. */
-function wholeRange(answer) {
-  const pad = padOf(answer);
-  const begins = answer.windows.map((window) => window.x0 - pad);
-  const ends = answer.windows.map((window) => window.x1 + pad);
-  return [Math.min(answer.extent[0], ...begins), Math.max(answer.extent[1], ...ends)];
-}
-
-/** The label of a kind of curve; a peak is named after its counter. */
-function wordFor(series, key, text) {
-  return key === "peak" ? series.peak_word : text;
-}
-
-function curves(one, kinds, number, all) {
-  const found = kinds.filter(([key]) => one[key].some((value) => value !== null));
-  const colour = { allocated: 0, reserved: 4, peak: 1, device_used: 3, host: 2, workers: 3 };
-  const name = number === null ? "" : `${nameOf(one, all)} · `;
-  return found.map(([key, text, dash]) => ({
-    name: `${name}${wordFor(one, key, text)}`,
-    x: one.x,
-    y: one[key],
-    colour: lineColour(number ?? colour[key]),
-    dash: number === null || found.length > 1 ? dash : "solid",
-  }));
-}
-
-/** Findings, of which a click shows the evidence, and out-of-memory. */
-function marks(page, series) {
-  const { answer } = page;
-  const own = (one) => series.find((other) => ["run", "rank", "device"].every((key) => other[key] === one[key]));
-  const findings = answer.findings.flatMap((finding, number) => {
-    const its = own(finding);
-    if (finding.quiet || finding.x === null || !its) return [];
-    const text = `${finding.label} at step ${finding.last_step}: click for the evidence`;
-    const colour = SEVERITY[severityOf(finding)];
-    return [{ x: finding.x, y: levelAt(its, finding.x), text, colour, symbol: "diamond", press: () => page.open(number) }];
+/** What was known with what came after it. */
+function joined(before, found) {
+  if (!found.more) return found;
+  const series = before.series.map((one, at) => {
+    const next = found.series[at];
+    const lists = Object.keys(one).filter((key) => Array.isArray(one[key]));
+    return { ...next, ...Object.fromEntries(lists.map((key) => [key, one[key].concat(next[key])])), points: one.points + next.points };
   });
-  const ooms = answer.ooms.map((oom) => {
-    const y = own(oom) ? levelAt(own(oom), oom.x) : 0;
-    return { x: oom.x, y, text: `out of memory at step ${oom.step}`, colour: SEVERITY.critical, symbol: "cross" };
-  });
-  return [...findings, ...ooms];
-}
-
-function levelAt(one, x) {
-  let at = one.x.findIndex((value) => value >= x);
-  if (at < 0) at = one.x.length - 1;
-  return one.peak[at] ?? one.highest[at] ?? one.allocated[at] ?? 0;
-}
-
-/** Run, rank and device, where they differ. */
-function nameOf(one, all) {
-  const differs = (key) => new Set(all.map((other) => other[key])).size > 1;
-  const parts = [differs("run") && one.run, differs("rank") && `rank ${one.rank}`, differs("device") && one.name];
-  return parts.filter(Boolean).join(" · ") || one.name;
+  return { ...found, series, findings: found.findings ?? before.findings, windows: found.windows ?? before.windows };
 }

@@ -83,6 +83,26 @@ def test_live_series(folder: Folder) -> None:
     assert late["windows"][0]["x0"] == 4
 
 
+def test_only_what_is_new_is_told(folder: Folder) -> None:
+    path = folder.log("a", steps=3, end=False)
+    first = folder.ask("live", run="a")
+    assert (first["more"], first["running"], first["status"]["a"]["status"]) == (False, True, "unknown")
+
+    nothing = folder.ask("live", run="a", after=first["cursor"])
+    assert (nothing["more"], nothing["series"][0]["x"], nothing["cursor"]) == (True, [], first["cursor"])
+    assert nothing["findings"] is nothing["windows"] is None
+
+    # when rows, a finding and the end are written
+    whole = folder.log("b", steps=5, finding=LEAK).read_text().splitlines(keepends=True)
+    with path.open("a") as file:
+        file.writelines(whole[4:])
+    more = folder.ask("live", run="a", after=first["cursor"])
+
+    assert (more["series"][0]["x"], more["series"][0]["points"], more["extent"]) == ([4, 5], 2, [1, 5])
+    assert [one["kind"] for one in more["findings"]] == ["leak"]
+    assert (more["running"], more["status"]["a"]["status_text"]) == (False, "ended in order")
+
+
 def test_thinning_loses_no_extreme(folder: Folder) -> None:
     path = folder.log("a", steps=3000)
     odd = MemorySample(step=3001, time=4001.0, device="cuda:0", allocated=1, peak_allocated=3 * GIB)

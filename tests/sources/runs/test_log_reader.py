@@ -140,8 +140,12 @@ def test_a_log_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
 
     log.path.write_text(f"{HEADER}\n{line(3)}\n")
     log.read()
-
     assert log.devices()[0].columns["step"].tolist() == [3]
+
+    # by a longer one
+    log.path.write_text("".join(f"{one}\n" for one in (HEADER.replace("1000.0", "2000.0"), *map(line, range(7, 20)))))
+    log.read()
+    assert log.devices()[0].columns["step"].tolist() == list(range(7, 20))
 
 
 def test_nan_and_odd_lines_are_told(tmp_path: Path) -> None:
