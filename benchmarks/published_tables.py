@@ -45,15 +45,15 @@ class Outcome:
 
     @property
     def verdict(self) -> str:
-        """Within the limit, or that a cause is named; empty if neither."""
+        """That the figures agree, or that a cause is named; empty if neither."""
         agree = self.row.published == self.new if self.difference is None else abs(self.difference) <= LIMIT
-        return "within 3 %" if agree else "cause below" if self.row.cause else ""
+        return "agrees" if agree else "cause below" if self.row.cause else ""
 
     @property
     def cells(self) -> list[str]:
         """A line of the table."""
         published, new = (
-            "out of memory" if figure is None else f"{figure:,.6g} {self.row.table.unit_name}"
+            "out of memory" if figure is None else f"{figure:,.2f} {self.row.table.unit_name}"
             for figure in (self.row.published, self.new)
         )
         difference = "" if self.difference is None else f"{self.difference:+.1%}"
@@ -139,8 +139,9 @@ def main() -> int:
     for one in dict.fromkeys(row.table for row in chosen):
         kind = f"{one.figure} bytes{f' and {one.context:,} of CUDA' if one.context else ''}"
         print(f"\n{one.name}: {one.page}; {kind} at most.")
-    for change in sorted({f"{row.source}, {e.file}: {e.reason}" for row in chosen for e in row.edits}):
-        print(f"\nChanged in the program: {change}.")
+    changes = {f"{row.source.repository}: {e.reason}" for row in chosen if row.source for e in row.edits}
+    for change in sorted(changes):
+        print(f"\nChanged in {change}.")
     for cause in dict.fromkeys(outcome.row.cause for outcome in outcomes if outcome.verdict == "cause below"):
         print(f"\nCause: {cause}.")
     print("".join(f"\nfailed: {failure}" for failure in failures))
