@@ -29,7 +29,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 from harness import heading, table
-from rehearsal_cases import CASES, PACKAGES, Case, Source
+from rehearsal_cases import CASES, PACKAGES, Case, Edit, Source
 
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.sources.snapshot.reader import read_snapshot
@@ -158,9 +158,9 @@ def clone_of(source: Source, checkouts: Path) -> Path:
     return clone
 
 
-def export(source: Source, checkouts: Path, folder: Path) -> None:
-    """Copy the Python files of a commit."""
-    command = ["git", "archive", "--format=tar", source.commit, "--", "*.py"]
+def export(source: Source, checkouts: Path, folder: Path, *more: str) -> None:
+    """Copy the Python files of a commit, and those of more patterns."""
+    command = ["git", "archive", "--format=tar", source.commit, "--", "*.py", *more]
     done = subprocess.run(command, cwd=clone_of(source, checkouts), capture_output=True, check=False)
     if done.returncode:
         raise NotRunError(f"{source}: {done.stderr.decode().strip()}")
@@ -168,9 +168,9 @@ def export(source: Source, checkouts: Path, folder: Path) -> None:
         archive.extractall(folder, filter="data")
 
 
-def edit(case: Case, folder: Path) -> None:
-    """Make the changes that the case names."""
-    for change in case.edits:
+def edit(edits: Sequence[Edit], folder: Path) -> None:
+    """Make the changes that a case names."""
+    for change in edits:
         path = folder / change.file
         text = path.read_text(encoding="utf-8")
         if change.old not in text:
@@ -197,7 +197,7 @@ def run(case: Case, checkouts: Path, python: str, work: Path) -> AllocationTimel
     others = [work / f"other{number}" for number in range(len(case.also))]
     for source, folder in zip((case.source, *case.also), (main, *others), strict=True):
         export(source, checkouts, folder)
-    edit(case, main)
+    edit(case.edits, main)
     for package in PACKAGES:
         about = work / f"{package}-0.dist-info" / "METADATA"
         about.parent.mkdir()

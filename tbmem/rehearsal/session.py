@@ -6,7 +6,9 @@ import atexit
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ from tbmem.sources.torch_state.profiler_state import in_backward
 from tbmem.sources.torch_state.storages import model_of
 
 _EVENTS = 1_000_000
+_RESETS = ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats")
+"""Functions of torch that reset the counters of the peak."""
 
 
 def attach(order: Order) -> None:
@@ -60,11 +64,14 @@ class Session:
         self._steps = 0
         self._reserved: dict[int, int] = {}
         self._allocated: dict[int, tuple[int, int]] = {}  # with the step, negative: the first of equal peaks is the one
+        self._resets = {name: getattr(torch._C, name) for name in _RESETS if hasattr(torch._C, name)}
         self._is_over = False
 
     def start(self) -> None:
         """Record from here on."""
         self._memory.start()
+        for name, reset in self._resets.items():
+            setattr(torch._C, name, partial(self._reset_peaks, reset))
         self._counter.open()
         atexit.register(self.finish)
 
@@ -74,6 +81,8 @@ class Session:
             return
         self._is_over = True
         self._counter.close()
+        for name, reset in self._resets.items():
+            setattr(torch._C, name, reset)
         self._note_peaks(self._steps + 1)
         self._memory.stop()
         result = self._result()
@@ -93,8 +102,12 @@ class Session:
             self.finish()
             _end_process()
 
+    def _reset_peaks(self, reset: Callable[..., None], *arguments: object) -> None:
+        self._note_peaks(self._steps + 1)
+        reset(*arguments)
+
     def _note_peaks(self, step: int) -> None:
-        for number in range(torch.cuda.device_count()):  # before the callback resets the counters of the peak
+        for number in range(torch.cuda.device_count()):
             stats = torch.cuda.memory_stats(number)
             peak = stats.get("reserved_bytes.all.peak", 0)
             self._reserved[number] = max(self._reserved.get(number, 0), peak)
@@ -142,6 +155,7 @@ def _overrides(order: Order) -> list[str]:
         f"snapshot.enabled={json.dumps(order.is_recorded)}",
         f"oom.enabled={json.dumps(order.is_recorded)}",
         "monitor.log_every_n_steps=1",
+        "monitor.peaks=run",  # a program that prints its own peak prints the right one
         "patterns.enabled=false",
         "evidence.enabled=false",
         "oom.host_percent=100",

@@ -182,3 +182,39 @@ def test_a_script_on_a_simulated_gpu(batch: int, code: int, tmp_path: Path) -> N
     else:
         assert view["needed"] > 4 * (batch * 1024 * 4)
         assert "train.py:" in view["out_of_memory_report"]
+
+
+_RESETS_ITS_PEAKS = """
+import torch
+
+model = torch.nn.Linear(16, 16, device="cuda")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+torch.cuda.reset_peak_memory_stats()
+torch.empty(1 << 29, dtype=torch.uint8, device="cuda")
+for _ in range(2):
+    model(torch.randn(16, 16, device="cuda")).sum().backward()
+    optimizer.step()
+print(torch.cuda.max_memory_allocated() >> 29)
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.version.cuda is None, reason="no CUDA build of torch here")
+def test_a_script_reads_its_own_peak_and_what_it_resets_is_not_lost(tmp_path: Path) -> None:
+    # given a script that resets the counters after 1 GiB, needs half as much, and prints its own peak after two steps
+    (tmp_path / "train.py").write_text(_RESETS_ITS_PEAKS)
+    command = [sys.executable, "-m", "tbmem", "rehearse", "--gpu", "t4", "--json", "train.py"]
+
+    # when it is rehearsed
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=280
+    )
+
+    # then it prints what it would without tbmem, and the result has the peak before the reset
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[0] == "1"
+    view = json.loads(done.stdout)
+    assert view["peak_allocated"] >= 1 << 30
+    assert view["processes"][0]["devices"][0]["step"] == 1
