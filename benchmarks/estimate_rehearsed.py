@@ -112,8 +112,7 @@ def job_of(case: dict[str, Any], configs: Path, gpu: Gpu) -> Job:
     else:
         options["model"] = f"estimate_models:{options['model']}"
     ranks = math.prod(options.get(name, 1) for name in ("replicate", "fsdp", "tensor", "pipeline"))
-    here: dict[str, Any] = {"capability": gpu.capability, "total": gpu.total, "search_path": str(HERE)}
-    return Job(**options, **here, world_size=ranks, steps=STEPS)
+    return Job(**options, search_path=str(HERE), world_size=ranks, steps=STEPS).on(gpu)
 
 
 def gpu_here() -> Gpu | None:

@@ -68,7 +68,7 @@ def execute(job: Job) -> SimulatedRun:
         kernels: set[str] = set()
         _patch_torch(job, stack, kernels)
         mode = stack.enter_context(FakeMode(allow_non_fake_inputs=True))
-        tracker = AllocationTracker(job.device, mode, job.capability if job.device == "cuda" else None)
+        tracker = AllocationTracker(job.device, mode, job.compute if job.device == "cuda" else None)
         tracker.log.stream = current_stream if job.device == "cuda" else int
         # only traces score functions: allocates nothing
         trace = counting(tracker, "paused")(_flex_attention.create_fw_bw_graph)
