@@ -39,7 +39,7 @@ from tbmem.units import MIB
 
 STEPS = 3
 LIMITS = {"allocated": 0.005, "reserved": 0.01}
-NOTED = ("is not counted", "was left out", "of its own size", "one segment of 2 MiB higher", "3 % higher")
+NOTED = ("is not counted", "was left out", "of its own size", "one segment of 2 MiB higher")
 """What a note says that names a difference."""
 _MISSING = re.compile(r"No module named|needs (transformers|peft)|pip install (transformers|peft)")
 """Errors of a training whose package is not installed."""
@@ -71,6 +71,16 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "ViT, fp16 autocast": {"model": "vit", "amp": "float16"},
     "ConvNet": {"model": "convnet"},
     "diffusion U-Net": {"model": "diffusion"},
+    "LSTM, bf16 autocast": {"model": "lstm", "amp": "bfloat16"},
+    "LSTM, inference": {"model": "lstm", "inference": True},
+    "1-D convolutions and GRU": {"model": "speech", "optimizer": "momentum"},
+    "1-D convolutions and GRU, fp16 autocast": {"model": "speech", "amp": "float16", "clip": 1.0},
+    "U-Net, fp16 autocast": {"model": "unet", "amp": "float16"},
+    "ResNet, bf16 autocast, SGD with momentum": {"model": "resnet", "amp": "bfloat16", "optimizer": "momentum"},
+    "ResNet, accumulated, with averaged weights": {"model": "averaged_resnet"},
+    "embedding bags, Adagrad": {"model": "embedding_bags", "optimizer": "adagrad"},
+    "MoE, bf16, SGD with momentum": {"model": "moe", "dtype": "bfloat16", "optimizer": "momentum"},
+    "translation, fused AdamW, bf16 autocast": {"model": "translation", "amp": "bfloat16", "implementation": "fused"},
     "LoRA by peft": {"model": "peft_lora"},
     "GPT, inference": {"model": "gpt", "inference": True},
     "ViT, inference, fp16 autocast": {"model": "vit", "inference": True, "amp": "float16"},
@@ -82,10 +92,22 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "config: Qwen2": {"config": "qwen2", **_TOKENS},
     "config: GPT-2": {"config": "gpt2", **_TOKENS},
     "config: BERT": {"config": "bert", **_TOKENS},
+    "config: Llama, fp16 autocast, accumulated": {
+        **{"config": "llama", "batch": 9, "sequence": 93, "accumulate": 3, "amp": "float16"},
+    },
+    "config: Qwen2, bf16, Adafactor": {
+        **{"config": "qwen2", "dtype": "bfloat16", "optimizer": "adafactor", "batch": 5, "sequence": 111},
+    },
+    "config: BERT, for-loop AdamW, checkpointed": {
+        **{"config": "bert", "implementation": "for-loop", "checkpoint": True, "batch": 6, "sequence": 77},
+    },
+    "config: GPT-2, RMSprop, clipped": {"config": "gpt2", "optimizer": "rmsprop", "clip": 1.0, **_TOKENS},
+    "DDP 2, accumulated": {"model": "wide_llama", "batch": 8, "replicate": 2, "accumulate": 2},
     "DDP 8": {"model": "wide_llama", "batch": 8, "replicate": 8},
     "FSDP2 2": {"model": "wide_llama", "batch": 8, "fsdp": 2},
     "FSDP2 8, bf16 policy": {"model": "wide_llama", "batch": 8, "fsdp": 8, "amp": "bfloat16"},
     "FSDP2 64": {"model": "wide_llama", "batch": 8, "fsdp": 64},
+    "FSDP2 16, three samples": {"model": "wide_llama", "batch": 3, "fsdp": 16},
     "HSDP 4 x 8": {"model": "wide_llama", "batch": 8, "fsdp": 8, "replicate": 4},
     "FSDP2 8, checkpointed": {"model": "wide_llama", "batch": 8, "fsdp": 8, "checkpoint": True},
     "TP 4": {"model": "wide_llama", "batch": 8, "tensor": 4},

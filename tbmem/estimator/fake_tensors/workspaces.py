@@ -41,6 +41,9 @@ Blocks = Sequence[int | Result]
 A negative size frees the newest block of that size before the next is allocated.
 """
 _LEFT = Result()
+_COUNTS = (_ATEN.sum.default, _ATEN.sum.dim_IntList)
+_SMALL_INTEGERS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32)
+"""Copied as int64 before they are summed."""
 NOTHING: Blocks = (_LEFT,)
 
 
@@ -50,6 +53,8 @@ def blocks_of(operator: Any, args: tuple[Any, ...], gpu: Compute) -> Blocks:
         return _RULES[operator](args)
     if operator is _ATEN.convolution_backward.default:
         return _convolution_backward(args, gpu)
+    if operator in _COUNTS and args[0].dtype in _SMALL_INTEGERS:
+        return _LEFT, args[0].numel() * 8
     parts = reduction_scratch(operator, args, gpu)
     return (_LEFT, *parts) if parts else NOTHING
 
@@ -129,23 +134,28 @@ def _group_norm_backward(args: tuple[Any, ...]) -> Blocks:
     """Sums and factors of each channel and of each group; source as of :func:`_group_norm`."""
     samples, channels, places, groups = args[5:9]
     of_channels, of_groups = (samples * count * _float_size(args[1]) for count in (channels, groups))
+    copy = _copy_of(args[0])
     if places == 1 or not args[9][0]:
-        return _LEFT, of_channels, of_channels
-    return (
-        _LEFT,
-        of_channels,
-        of_channels,
-        of_groups,
-        of_groups,
-        of_channels * (args[4] is not None),
-        -of_groups,
-        -of_groups,
-    )
+        return *copy, _LEFT, of_channels, of_channels
+    factors = (of_groups, of_groups, of_channels * (args[4] is not None), -of_groups, -of_groups)
+    return *copy, _LEFT, of_channels, of_channels, *factors
 
 
 def _float_size(tensor: torch.Tensor) -> int:
     """Bytes of a value that sums of a tensor's values are kept in."""
     return max(tensor.element_size(), 4)
+
+
+def _convolution(args: tuple[Any, ...]) -> Blocks:
+    """Inputs and weights as the kernel reads them; source: ``aten/src/ATen/native/Convolution.cpp``."""
+    layout = _layout(*args[:2])
+    return *_copy_of(args[0], layout), *_copy_of(args[1], layout), _LEFT
+
+
+def _layout(inputs: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
+    """The layout that a convolution runs in; source: ``ConvUtils.h``, ``cudnn_conv_suggest_memory_format``."""
+    layouts = {torch._prims_common.suggest_memory_format(tensor) for tensor in (inputs, weight)}
+    return next(iter(layouts - {torch.contiguous_format}), torch.contiguous_format)
 
 
 def _convolution_backward(args: tuple[Any, ...], gpu: Compute) -> Blocks:
@@ -154,8 +164,7 @@ def _convolution_backward(args: tuple[Any, ...], gpu: Compute) -> Blocks:
     Source: ``aten/src/ATen/native/Convolution.cpp``, ``convolution_backward`` and ``ConvParams::is_depthwise``.
     """
     gradient, inputs, weight = args[:3]
-    layouts = {torch._prims_common.suggest_memory_format(tensor) for tensor in (inputs, weight)}
-    copy = _copy_of(gradient, next(iter(layouts - {torch.contiguous_format}), torch.contiguous_format))
+    copy = _copy_of(gradient, _layout(inputs, weight))
     dims = [dim for dim in range(gradient.dim()) if dim != 1]
     sums = reduction_scratch(_ATEN.sum.dim_IntList, (gradient, dims), gpu) if args[-1][2] else ()
     is_depthwise = args[-2] > 1 and args[-2] == inputs.shape[1] and not args[7] and gradient.dtype is torch.float32
@@ -221,6 +230,7 @@ _RULES = {
     _ATEN.native_dropout.default: _dropout,
     _ATEN.native_layer_norm.default: _layer_norm,
     _ATEN.native_layer_norm_backward.default: _layer_norm_backward,
+    _ATEN.convolution.default: _convolution,
     _ATEN.native_group_norm.default: _group_norm,
     _ATEN.native_group_norm_backward.default: _group_norm_backward,
     _ATEN.upsample_nearest2d_backward.default: _upsample_backward,
