@@ -177,7 +177,7 @@ def really_run(job: Job) -> None:
 
 
 def _say_that_nothing_is_packed() -> None:
-    """transformers asks the device whether sequences are packed, and a simulated one has no values to answer with."""
+    """Transformers asks the device whether sequences are packed, and a simulated one has no values to answer with."""
     with contextlib.suppress(ImportError):
         from transformers import masking_utils
 
