@@ -105,9 +105,8 @@ def main() -> int:
             search_path=str(Path(__file__).parent),
             batch=4,
             steps=3,
-            capability=gpu.capability,
             **fields,
-        )
+        ).on(gpu)
         allocated, reserved = recorded(path)
         result = estimate_from_run(job, fake_run(job), AllocatorSettings(), gpu)
         errors = result.peak_allocated / allocated - 1, result.peak_reserved / reserved - 1

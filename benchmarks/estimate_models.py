@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -119,6 +120,27 @@ def resnet() -> Any:
     return model, (torch.randn(8, 3, 64, 64),), labels
 
 
+def averaged_resnet() -> Any:
+    model, batch, _ = resnet()
+    averaged: list[nn.Module] = []
+
+    def step(model: nn.Module, batch: Any, optimizer: torch.optim.Optimizer) -> None:
+        """Two parts of a batch, and an average of the weights."""
+        averaged.extend([copy.deepcopy(model)] if not averaged else [])
+        for part in batch[0].chunk(2):
+            (F.cross_entropy(model(part), part.new_zeros(len(part), dtype=torch.int64)) / 2).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        with torch.no_grad():
+            for kept, new in zip(averaged[0].parameters(), model.parameters(), strict=True):
+                kept.lerp_(new, 0.01)
+
+    def momentum(parameters: Any) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, nesterov=True)
+
+    return {"model": model, "batch": batch, "optimizer": momentum, "step": step}
+
+
 class UNet(nn.Module):
     """Down, up, and across."""
 
@@ -171,6 +193,79 @@ class LSTM(nn.Module):
 
 def lstm() -> Any:
     return LSTM(), tokens(8, 64, 4000), next_token
+
+
+class EmbeddingBags(nn.Module):
+    """Tables of a recommender, whose rows are added up, and dense layers over them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList([nn.EmbeddingBag(rows, 48, mode="sum") for rows in (10007, 2003, 503)])
+        self.dense = nn.Sequential(nn.Linear(3 * 48, 200), nn.BatchNorm1d(200), nn.PReLU(), nn.Linear(200, 1))
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.dense(torch.cat([table(numbers % 503) for table in self.tables], dim=1)).flatten()
+        return result
+
+
+def embedding_bags() -> Any:
+    numbers = torch.randint(0, 503, (1037, 11))
+    return (
+        EmbeddingBags(),
+        (numbers,),
+        lambda output, batch: F.binary_cross_entropy_with_logits(output, torch.ones_like(output)),
+    )
+
+
+class Translation(nn.Module):
+    """An encoder, and a decoder that sees only what was said before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(3001, 192)
+        self.body = nn.Transformer(192, 6, 2, 2, 500, dropout=0.1, batch_first=True)
+        self.output = nn.Linear(192, 3001)
+
+    def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        mask = nn.Transformer.generate_square_subsequent_mask(target.shape[1], device=target.device)
+        inner = self.body(self.embedding(source), self.embedding(target), tgt_mask=mask, tgt_is_causal=True)
+        result: torch.Tensor = self.output(inner)
+        return result
+
+
+def translation() -> Any:
+    batch = (torch.randint(0, 3001, (5, 67)), torch.randint(0, 3001, (5, 59)))
+
+    def loss(output: torch.Tensor, batch: Any) -> torch.Tensor:
+        return F.cross_entropy(output.flatten(0, 1), batch[1].flatten(), label_smoothing=0.1)
+
+    return Translation(), batch, loss
+
+
+class Speech(nn.Module):
+    """1-D convolutions over time, then a GRU in both directions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.front = nn.Sequential(
+            *(nn.Conv1d(80, 192, 5, 2, 2), nn.BatchNorm1d(192), nn.GELU()),
+            *(nn.Conv1d(192, 192, 3, 1, 1, groups=4), nn.GroupNorm(6, 192), nn.GELU()),
+        )
+        self.layers = nn.GRU(192, 160, 2, dropout=0.1, bidirectional=True)
+        self.output = nn.Linear(320, 41)
+
+    def forward(self, sound: torch.Tensor) -> torch.Tensor:
+        steps = self.front(sound.transpose(1, 2)).permute(2, 0, 1)
+        result: torch.Tensor = self.output(self.layers(steps)[0])
+        return result
+
+
+def speech() -> Any:
+    def loss(output: torch.Tensor, batch: Any) -> torch.Tensor:
+        target = torch.zeros(output[..., 0].numel(), dtype=torch.int64, device=output.device)
+        return F.cross_entropy(output.flatten(0, 1), target, label_smoothing=0.1)
+
+    return Speech(), (torch.randn(7, 333, 80),), loss
 
 
 class MoE(nn.Module):

@@ -52,7 +52,7 @@ def estimate_job(
 ) -> tuple[Estimate, SimulatedRun]:
     """Estimate a job, and return its allocations as well; arguments and errors as for :func:`estimate`."""
     estimator = _Estimator(gpu_named(gpu), parse_settings(alloc_conf))
-    job = replace(job, capability=estimator.gpu.capability, total=estimator.gpu.total)
+    job = job.on(estimator.gpu)
     (run,) = simulate_jobs([job])
     if isinstance(run, UsageError):
         raise run

@@ -30,6 +30,7 @@ from tbmem.estimator.fake_tensors.fake_cuda import (
     recurrent_cells,
     transformers_untraced,
 )
+from tbmem.estimator.fake_tensors.recurrent import recurrent_layers
 from tbmem.estimator.fake_tensors.workspaces import register_gru
 from tbmem.estimator.refusals import REHEARSE
 from tbmem.estimator.tracker.tracker import AllocationTracker, counting, patched_value_reads
@@ -68,7 +69,7 @@ def execute(job: Job) -> SimulatedRun:
         kernels: set[str] = set()
         _patch_torch(job, stack, kernels)
         mode = stack.enter_context(FakeMode(allow_non_fake_inputs=True))
-        tracker = AllocationTracker(job.device, mode, job.capability if job.device == "cuda" else None)
+        tracker = AllocationTracker(job.device, mode, job.compute if job.device == "cuda" else None)
         tracker.log.stream = current_stream if job.device == "cuda" else int
         # only traces score functions: allocates nothing
         trace = counting(tracker, "paused")(_flex_attention.create_fw_bw_graph)
@@ -100,8 +101,10 @@ def _patch_torch(job: Job, stack: ExitStack, kernels: set[str]) -> None:
         stack.enter_context(gpu_attention(job.capability, kernels))
         stack.enter_context(plain_linear())
         stack.enter_context(fused_layers())
+        stack.enter_context(recurrent_layers(job.multiprocessors))
+    else:
+        stack.enter_context(recurrent_cells())
     stack.enter_context(patched_module_moves())
-    stack.enter_context(recurrent_cells())
     _not_compiled.clear()
     stack.enter_context(patched(torch, "compile", _compile))
     for wrapper, why in _WRAPPERS.items():
@@ -230,10 +233,6 @@ _RECOMPUTED = (
     "layers that are computed again may take other blocks than here: reserved bytes of real runs were seen to be"
     " one segment of 2 MiB higher"
 )
-_BUCKETS = (
-    "DDP makes its buckets anew after the first step, and where they are placed moves others: reserved bytes of a real"
-    " run were seen to be 3 % higher"
-)
 _ONE_UNIT = (
     "--fsdp shards the whole model as one unit: no repeated layers were found in it, so that all of its parameters are"
     " whole at once; keep layers in a ModuleList, or in attributes with numbers (layer1, layer2)"
@@ -261,11 +260,10 @@ def notes_on(job: Job, training: Training, tracker: AllocationTracker, dtype: st
     if job.device == "cuda" or job.instead:
         if job.checkpoint:
             yield _RECOMPUTED
-        if job.replicate > 1 and job.fsdp == 1:
-            yield _BUCKETS
         if _CONVOLUTION in operators:
             yield _CUDNN_TAKES
-        if kinds := sorted({type(part).__name__ for part in training.model.modules() if isinstance(part, nn.RNNBase)}):
+        kinds = sorted({type(part).__name__ for part in training.model.modules() if isinstance(part, nn.RNNBase)})
+        if kinds and job.instead:
             yield _CUDNN_KEEPS.format(", ".join(kinds))
     elif _CONVOLUTION in operators or _LSTM in operators:
         yield _ONEDNN

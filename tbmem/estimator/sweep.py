@@ -153,7 +153,7 @@ def model_facts(size: str) -> ModelFacts:
 def _predictions(cases: Sequence[SweepCase], gpu: Gpu | None) -> dict[SweepCase, MemoryPeak | UsageError]:
     jobs = [case.job() for case in cases]
     if gpu is not None:
-        jobs = [replace(job, capability=gpu.capability, total=gpu.total) for job in jobs]
+        jobs = [job.on(gpu) for job in jobs]
     predictions: dict[SweepCase, MemoryPeak | UsageError] = {}
     for case, job, outcome in zip(cases, jobs, simulate_jobs(jobs, timeout=600.0 + 60 * len(jobs)), strict=True):
         if isinstance(outcome, UsageError):

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tbmem.errors import UsageError
 from tbmem.units import GIB, MIB
+
+
+class Compute(NamedTuple):
+    """What decides which kernels a GPU runs, and the memory they take."""
+
+    capability: tuple[int, int]
+    multiprocessors: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

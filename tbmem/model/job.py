@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from tbmem.errors import UsageError
+from tbmem.model.gpus import Compute, Gpu
 from tbmem.units import GIB
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
@@ -65,6 +66,7 @@ class Job:
     device: str = "cuda"  # 'cuda', or 'cpu' to compare with a real run
     instead: bool = False  # CPU tensors replace CUDA tensors: memory that only CPU kernels need does not count
     capability: tuple[int, int] = (9, 0)  # of the GPU: 9.0 is Hopper, 8.0 Ampere
+    multiprocessors: int = 132
     total: int = 80 * GIB
     search_path: str | None = None  # folder added to sys.path to import a factory's module
 
@@ -110,6 +112,15 @@ class Job:
         given.setdefault("world_size", shared * copies)
         given.setdefault("batch", _parts(given.get("pipeline", 1), given.get("microbatches"), 1))
         return cls(model=model, search_path=search_path, **given)
+
+    def on(self, gpu: Gpu) -> Job:
+        """The job on another GPU."""
+        return replace(self, capability=gpu.capability, multiprocessors=gpu.multiprocessors, total=gpu.total)
+
+    @property
+    def compute(self) -> Compute:
+        """Of the job's GPU."""
+        return Compute(self.capability, self.multiprocessors)
 
     @property
     def parts(self) -> int:

@@ -54,6 +54,7 @@ JOBS = {
     "pictures": job("pictures"),
     "pictures on the CPU": job("pictures", device="cpu"),
     "pictures instead": job("pictures", device="cpu", instead=True),
+    "gru instead": job("gru", device="cpu", instead=True),
     "gru": job("gru"),
     "own step": job("own_step"),
     "lbfgs": job("lbfgs"),
@@ -213,20 +214,12 @@ def test_the_same_job_on_cpu_tensors() -> None:
 
 def test_what_libraries_take_is_named() -> None:
     assert any("cuDNN's workspace for convolutions is not counted" in note for note in executed("pictures").notes)
-    assert any("recurrent layers (GRU) were run cell by cell" in note for note in executed("gru").notes)
+    assert any("recurrent layers (GRU) were run cell by cell" in note for note in executed("gru instead").notes)
+    assert not executed("gru").notes
     assert any("cuDNN's workspace" in note for note in executed("pictures instead").notes)
     (note,) = executed("pictures on the CPU").notes
     assert note.startswith("memory that oneDNN takes for itself on the CPU is not counted")
     assert not executed("layers").notes
-
-
-def test_a_grus_cells_keep_what_torchs_kernel_keeps() -> None:
-    """Of each time and sample: the new state, and five of its width for the backward pass."""
-    run = executed("gru")
-
-    cells = [number for number, name in enumerate(run.operators) if name == "aten::_thnn_fused_gru_cell"]
-    made = run.size[(run.operator == cells[0]) & (run.step == 1)]
-    assert sorted(made.tolist()) == sorted([4 * 32 * 4, 5 * 4 * 32 * 4] * 8)
 
 
 @pytest.mark.parametrize(
@@ -292,7 +285,7 @@ def test_values_may_be_narrower_than_keys() -> None:
     run = executed("narrow_values")
 
     name = "aten::_scaled_dot_product_efficient_attention"
-    assert run.size[(run.step == 1) & (run.operator == run.operators.index(name))][0] == 32 * KIB
+    assert run.size[(run.step == 1) & (run.operator == run.operators.index(name))].max() == 32 * KIB
 
 
 def test_checks_find_that_all_is_well() -> None:

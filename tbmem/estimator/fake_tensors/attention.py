@@ -161,19 +161,39 @@ def plain_linear() -> Iterator[None]:
     Only for inputs of several dimensions that are not contiguous: others have one operator for both.
     Source: ``aten/src/ATen/native/Linear.cpp``.
     """
-    original = F.linear
+    original, clear = F.linear, torch.clear_autocast_cache
+    cache: dict[int, torch.Tensor] = {}
 
     def linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         if bias is None or input.dim() < 3 or input.is_contiguous() or input.device.type != "cuda":
             return original(input, weight, bias)
         if torch.is_autocast_enabled("cuda"):
-            low = torch.get_autocast_dtype("cuda")
-            input, weight, bias = input.to(low), weight.to(low), bias.to(low)
+            # arguments are evaluated from the last to the first
+            bias, weight, input = (_cast(tensor, cache) for tensor in (bias, weight, input))
         with torch.autocast("cuda", enabled=False):
             return torch.matmul(input, weight.t()).add_(bias)
 
-    with patched(F, "linear", linear):
+    def clear_both() -> None:
+        clear()
+        cache.clear()
+
+    with patched(F, "linear", linear), patched(torch, "clear_autocast_cache", clear_both):
         yield
+
+
+def _cast(tensor: torch.Tensor, cache: dict[int, torch.Tensor]) -> torch.Tensor:
+    """A tensor in autocast's dtype; parameters are kept until autocast ends, with gradients even where there are none.
+
+    Source: ``aten/src/ATen/autocast_mode.cpp``, ``cached_cast``.
+    """
+    low = torch.get_autocast_dtype("cuda")
+    is_kept = tensor.requires_grad and tensor.is_leaf and not tensor._is_view() and tensor.dtype is torch.float32
+    if not is_kept or not torch.is_autocast_cache_enabled():
+        return tensor.to(low)
+    if id(tensor) not in cache:
+        with torch.enable_grad():
+            cache[id(tensor)] = tensor.to(low)
+    return cache[id(tensor)]
 
 
 def _flash(

@@ -201,6 +201,8 @@ def _move_all(module: nn.Module, function: Callable[[Any], Any], moved: _Moved) 
             if id(tensor) not in moved or moved[id(tensor)][0]() is not tensor:
                 moved[id(tensor)] = (weakref.ref(tensor), _move(tensor, function))
             table[name] = moved[id(tensor)][1]  # type: ignore[assignment]
+    if isinstance(module, nn.RNNBase):
+        module._init_flat_weights()
 
 
 def _move(tensor: torch.Tensor, function: Callable[[Any], Any]) -> torch.Tensor:

@@ -13,20 +13,12 @@ from typing import Any
 
 import torch
 
+from tbmem.model.gpus import Compute
+
 _ATEN = torch.ops.aten
 _WARP, _MOST_THREADS = 32, 512
 _FEWEST_VALUES, _MOST_VALUES = 16, 256
 """Of one thread, if blocks share a result."""
-_MULTIPROCESSORS = {
-    (7, 0): 80,
-    (7, 5): 40,
-    (8, 0): 108,
-    (8, 6): 82,
-    (8, 9): 128,
-    (9, 0): 132,
-    (10, 0): 148,
-    (12, 0): 170,
-}
 _THREADS = {(7, 5): 1024, (8, 6): 1536, (8, 9): 1536, (12, 0): 1536}
 """Of a multiprocessor, if not 2,048."""
 _INT32 = 2**31
@@ -52,16 +44,16 @@ class _Reduction:
     """Whether all values are one contiguous row."""
 
 
-def reduction_scratch(operator: Any, args: tuple[Any, ...], capability: tuple[int, int]) -> int:
-    """Bytes that an operator allocates for partial results, 0 if it is no reduction."""
+def reduction_scratch(operator: Any, args: tuple[Any, ...], gpu: Compute) -> tuple[int, ...]:
+    """Bytes that an operator allocates for partial results and for counting blocks; empty if it is no reduction."""
     if operator not in _KINDS or not isinstance(args[0], torch.Tensor) or not args[0].numel():
-        return 0
+        return ()
     partial, at = _KINDS[operator]
     tensor = args[0]
     dims = args[at] if at and len(args) > at else None
     size = {_OWN: tensor.element_size(), _FLOAT: max(tensor.element_size(), 4)}.get(partial, partial)
     shape = _reduction(tensor, _dimensions(tensor, dims))
-    return _bytes(shape, size, min(4, 16 // tensor.element_size()), capability)
+    return _bytes(shape, size, min(4, 16 // tensor.element_size()), gpu)
 
 
 def _dimensions(tensor: torch.Tensor, given: Any) -> set[int]:
@@ -87,9 +79,9 @@ def _reduction(tensor: torch.Tensor, reduced: set[int]) -> _Reduction:
     )
 
 
-def _bytes(shape: _Reduction, partial: int, vector: int, capability: tuple[int, int]) -> int:
+def _bytes(shape: _Reduction, partial: int, vector: int, gpu: Compute) -> tuple[int, ...]:
     if not shape.by_values and shape.values == 1:
-        return 0
+        return ()
     across, down = (shape.values, shape.results) if shape.by_values else (shape.results, shape.values)
     together = 1
     if shape.inner == 1 and shape.by_values and across > 128 and shape.flat:
@@ -101,18 +93,18 @@ def _bytes(shape: _Reduction, partial: int, vector: int, capability: tuple[int, 
     steps = width if shape.by_values else 1
     outputs = 1 if shape.by_values else width
     if -(-shape.values // steps) < min(height * _FEWEST_VALUES, _MOST_VALUES):
-        return 0
+        return ()
     steps *= height
     each = -(-shape.values // steps)
     grid = -(-(shape.results // together) // outputs)
-    threads = _THREADS.get(capability, 2048) // (width * height)
-    target = _MULTIPROCESSORS.get(capability, 132) * threads
+    threads = _THREADS.get(gpu.capability, 2048) // (width * height)
+    target = gpu.multiprocessors * threads
     if height == 1 and not shape.by_values or each < _MOST_VALUES or grid > target:
-        return 0
+        return ()
     blocks = max(min(-(-target // grid), -(-each // _FEWEST_VALUES)), -(-each // _MOST_VALUES))
     if blocks <= 1:
-        return 0
-    return partial * shape.results * blocks * (1 if shape.by_values else width * together)
+        return ()
+    return partial * shape.results * blocks * (1 if shape.by_values else width * together), 4 * grid
 
 
 def _together(kept: Sequence[int]) -> int:

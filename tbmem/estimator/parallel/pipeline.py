@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import chain
 from typing import Any
 
 import torch
 from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.utils._pytree import tree_leaves
 
 from tbmem.estimator.parallel.fake_ranks import stage_of
 from tbmem.estimator.parallel.sharding import RankTraining
@@ -28,6 +28,12 @@ def microbatch_order(schedule: str, stage: int, stages: int, parts: int) -> list
     forwards, backwards = [("F", part) for part in range(parts)], [("B", part) for part in range(parts)]
     pairs = zip(forwards[ahead:], backwards, strict=False)
     return [*forwards[:ahead], *chain.from_iterable(pairs), *backwards[parts - ahead :]]
+
+
+def _tokens(batch: Any) -> torch.Tensor:
+    """What the first stage takes of a batch: its first tensor."""
+    first: torch.Tensor = next(leaf for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor))
+    return first
 
 
 class PipelineTraining(RankTraining):
@@ -91,7 +97,7 @@ class PipelineTraining(RankTraining):
         self.observer.begin_phase(Phase.FORWARD)
         with self._without_gradients(), self._autocast():
             for part in range(self.job.parts):
-                inputs = self._batch()[0]
+                inputs = _tokens(self._batch())
                 if not self._first:
                     if part not in self._received:
                         self._receive(self._received, part)
@@ -103,7 +109,7 @@ class PipelineTraining(RankTraining):
         """Allocate a buffer for the hidden states or the gradients that another stage sends."""
         model: Any = self.model
         dtype = dtype_of(self.job.amp) if self.job.amp is not None else next(model.parameters()).dtype
-        shape = (*self.workload.batch[0].shape, model.shape.width)
+        shape = (*_tokens(self.workload.batch).shape, model.shape.width)
         buffers[part] = torch.empty(shape, dtype=dtype, device=self.job.device)
         self.observer.mark(buffers[part], Category.COMMUNICATION)
 
@@ -116,14 +122,15 @@ class PipelineTraining(RankTraining):
                 self._receive(buffers, part)
 
     def _forward(self, part: int) -> None:
-        inputs = self._batch()
-        if not self._first:
-            inputs = (self._received[part].requires_grad_(), inputs[1])
+        batch = self._batch()
+        inputs = _tokens(batch) if self._first else self._received[part].requires_grad_()
         if self._last:
             loss: Any = self.workload.loss
-            self._losses[part] = self.scaler.scale(loss(partial(self._output, part), inputs))
+            # the loss has the batch of its own, the model what the stage before sent
+            output = lambda *_, **__: self._output(part, inputs)  # noqa: E731
+            self._losses[part] = self.scaler.scale(loss(output, batch))
         else:
-            self._output(part, inputs[0])
+            self._output(part, inputs)
 
     def _output(self, part: int, inputs: torch.Tensor) -> torch.Tensor:
         self._outputs[part] = self._newest = self.model(inputs)

@@ -38,10 +38,39 @@ class RankTraining(Training):
         self._tracker = tracker
         super().__init__(job, workload, tracker)
         copied = _copied_parameters(self.model, job) if job.fsdp == 1 else []
-        self._buckets = [torch.empty(size, dtype=torch.uint8, device=job.device) for size in _bucket_sizes(copied)]
+        self._copied = [parameter for parameter in copied if parameter.requires_grad]
+        self._arrived: list[torch.Tensor] = []
+        """Parameters in the order of their gradients in the first step."""
+        self._buckets: list[torch.Tensor] = []
         """DDP's, kept alive from step to step."""
-        for bucket in self._buckets:
-            self.observer.mark(bucket, Category.COMMUNICATION)
+        self._fill_buckets([sum(map(_gradient_bytes, self._copied))])
+
+    def step(self, number: int) -> None:
+        """Run one step; DDP has one bucket in the first, and divides it at the beginning of the second.
+
+        Source: ``torch/nn/parallel/distributed.py`` (``_ddp_init_helper``), and ``Reducer::rebuild_buckets`` of
+        ``torch/csrc/distributed/c10d/reducer.cpp``.
+        """
+        hooks: list[Any] = []
+        if self._copied and number == 0:
+            tensors: list[Any] = self._copied
+            hooks = [one.register_post_accumulate_grad_hook(self._arrived.append) for one in tensors]
+        elif self._arrived:
+            hooks = [self.model.register_forward_pre_hook(self._divide_bucket)]
+        super().step(number)
+        for hook in hooks:
+            hook.remove()
+
+    def _divide_bucket(self, *_: Any) -> None:
+        if self._arrived:
+            sizes, self._arrived = _bucket_sizes(self._arrived), []
+            self._fill_buckets(sizes)
+
+    def _fill_buckets(self, sizes: Iterable[int]) -> None:
+        self._buckets.clear()
+        for size in filter(None, sizes):
+            self._buckets.append(torch.empty(size, dtype=torch.uint8, device=self.job.device))
+            self.observer.mark(self._buckets[-1], Category.COMMUNICATION)
 
     def _placed(self, model: nn.Module) -> nn.Module:
         """Shard the model without counting memory, as on the meta device; then count its local shards."""
@@ -109,14 +138,18 @@ def _experts(model: nn.Module) -> set[int]:
     return {id(parameter) for layer in layers for parameter in (layer.gate, layer.up, layer.down)}
 
 
-def _bucket_sizes(parameters: Iterable[nn.Parameter]) -> list[int]:
-    """Sizes in bytes of DDP's gradient buckets.
+def _gradient_bytes(parameter: torch.Tensor) -> int:
+    return local(parameter).numel() * parameter.element_size()
+
+
+def _bucket_sizes(parameters: Iterable[torch.Tensor]) -> list[int]:
+    """Sizes in bytes of DDP's gradient buckets, of parameters in the order of their gradients.
 
     Source: ``torch/nn/parallel/distributed.py``, ``bucket_cap_mb`` and the first bucket of 1 MiB.
     """
     sizes, filled, limit = [], 0, _FIRST_BUCKET
-    for parameter in reversed([parameter for parameter in parameters if parameter.requires_grad]):
-        filled += local(parameter).numel() * parameter.element_size()
+    for parameter in dict.fromkeys(parameters):
+        filled += _gradient_bytes(parameter)
         if filled >= limit:
             sizes.append(filled)
             filled, limit = 0, _BUCKET

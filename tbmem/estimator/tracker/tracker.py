@@ -16,18 +16,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tbmem.errors import UsageError
 from tbmem.estimator.fake_tensors.fake_cuda import patched
-from tbmem.estimator.fake_tensors.workspaces import scratch_bytes, workspace_bytes
+from tbmem.estimator.fake_tensors.workspaces import NOTHING, Blocks, Result, blocks_of, workspace_bytes
 from tbmem.estimator.refusals import REHEARSE
 from tbmem.estimator.tracker.allocation_log import AllocationLog
 from tbmem.estimator.tracker.known_values import DependsOnValueError, KnownValues, UnknownNumber, is_integer, tensors_in
 from tbmem.estimator.tracker.module_stack import ModuleStack
 from tbmem.model.category import Category, Phase
+from tbmem.model.gpus import Compute
 
 _ATEN = torch.ops.aten
 _SUMS = frozenset(
     getattr(_ATEN, name).default
     for name in ("scatter_add", "index_add", "index_put", "select_scatter", "slice_scatter")
-)
+) | {_ATEN.scatter.src}
 """Backward formulas that are in-place on plain tensors, and out-of-place on subclasses."""
 _MATRIX = frozenset(
     getattr(_ATEN, name).default for name in ("mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "_scaled_mm")
@@ -57,15 +58,13 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     supports_higher_order_operators = True
 
-    def __init__(
-        self, device: str, mode: FakeTensorMode | None = None, capability: tuple[int, int] | None = None
-    ) -> None:
+    def __init__(self, device: str, mode: FakeTensorMode | None = None, gpu: Compute | None = None) -> None:
         """Create a tracker; it is enabled as a context manager.
 
         Args:
             device: Device type whose storages count.
             mode: Only this mode's tensors count; ``None``: real ones.
-            capability: Of the GPU whose kernels' workspaces count; ``None`` for none.
+            gpu: Whose kernels' workspaces count; ``None`` for none.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.log, self.modules = AllocationLog(), ModuleStack()
@@ -79,7 +78,7 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Source lines that read known values."""
         self._device = device
         self._mode = mode
-        self._capability = capability
+        self._gpu = gpu
         self._index: int | None = None
         """Of the device whose storages were counted."""
         self._storages: dict[int, _Ref] = {}
@@ -120,31 +119,42 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if torch.is_inference_mode_enabled() and (result := self._composed(func, args, kwargs)) is not NotImplemented:
             return result
-        if self._mode is None:
-            result = func(*args, **kwargs)
-        elif func is _READ:
+        if self._mode is not None and func is _READ:
             return self._read(args[0])
-        elif func in _CHECKS:
+        if self._mode is not None and func in _CHECKS:
             return self._check(func, args)
-        else:
-            result = self._run(func, args, kwargs)
+        result = func(*args, **kwargs) if self._mode is None else self._run(func, args, kwargs)
         if self.paused:
             return result
         if self._mode is not None and func in _ALL:
             setattr(result, _HOLDS, True)
         self._note_forward()
-        operator = func.name()
-        accumulates = _in_backward() and (func in _SUMS or _adds_gradients(func, args, kwargs))
-        for tensor in tensors_in(result):
-            self._track(tensor, operator, accumulates, func.namespace in _COMMUNICATION)
-        if self._capability is not None:
-            self._log_workspace(func, result, self._capability)
-        if self._capability is not None and (size := scratch_bytes(func, args, self._capability)):
-            # allocated and freed while the operator runs
-            row = self.log.alloc(size, f"{operator} (scratch)", *self._where())
-            self.log.categories[row] = Category.TEMPORARY
-            self.log.free(row)
+        self._log(func, args, kwargs, result)
         return result
+
+    def _log(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Log an operator's results, and what a GPU allocates and frees while it runs."""
+        accumulates = _in_backward() and (func in _SUMS or _adds_gradients(func, args, kwargs))
+        held: list[int] = []
+        for block in self._blocks(func, args):
+            if isinstance(block, Result):
+                for tensor in tensors_in(
+                    result if block.number < 0 or isinstance(result, torch.Tensor) else result[block.number]
+                ):
+                    self._track(tensor, func.name(), accumulates, func.namespace in _COMMUNICATION, block.size)
+            elif block > 0:
+                held.append(self.log.alloc(block, f"{func.name()} (scratch)", *self._where()))
+                self.log.categories[held[-1]] = Category.TEMPORARY
+            elif block < 0:
+                held.remove(freed := next(row for row in reversed(held) if self.log.rows[row].size == -block))
+                self.log.free(freed)
+        for row in reversed(held):
+            self.log.free(row)
+        if self._gpu is not None:
+            self._log_workspace(func, result, self._gpu)
+
+    def _blocks(self, func: Any, args: tuple[Any, ...]) -> Blocks:
+        return NOTHING if self._gpu is None else blocks_of(func, args, self._gpu)
 
     def _composed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operator as those it consists of, each seen by the tracker; NotImplemented if it is a kernel.
@@ -250,7 +260,12 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return getattr(tensor, "fake_mode", None) is self._mode
 
     def _track(
-        self, tensor: torch.Tensor, operator: str, accumulates: bool = False, communicates: bool = False
+        self,
+        tensor: torch.Tensor,
+        operator: str,
+        accumulates: bool = False,
+        communicates: bool = False,
+        size: int = 0,
     ) -> None:
         if not self._counts(tensor):
             return
@@ -264,7 +279,7 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._storages[storage._cdata] = reference
         elif reference.row >= 0:
             return
-        if size := storage.nbytes():
+        if size := size or storage.nbytes():
             self._allocated(reference, size, operator, accumulates, communicates)
 
     def _check_device(self, index: int | None) -> None:
@@ -309,13 +324,13 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if category is not None:
                 self.log.categories[reference.row] = category
 
-    def _log_workspace(self, func: Any, result: Any, capability: tuple[int, int]) -> None:
+    def _log_workspace(self, func: Any, result: Any, gpu: Compute) -> None:
         """Log cuBLAS's workspace, which is allocated at the first matrix product of each thread and kept."""
         thread = _in_backward()
         if func not in _MATRIX or thread in self._workspaces or not self._counts(result):
             return
         self._workspaces.add(thread)
-        row = self.log.alloc(workspace_bytes(capability), "cuBLAS workspace", "", *self._where()[1:])
+        row = self.log.alloc(workspace_bytes(gpu.capability), "cuBLAS workspace", "", *self._where()[1:])
         self.log.categories[row] = Category.TEMPORARY
 
 

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from tbmem.estimator.fake_tensors.reductions import reduction_scratch
+from tbmem.model.gpus import Compute
 
 ATEN = torch.ops.aten
-HOPPER = (9, 0)
+HOPPER = Compute((9, 0), 132)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ def test_sums_of_many_values_keep_partial_results(shape: tuple[int, ...], dims: 
     # given
     tensor = torch.empty(shape, device="meta")
     # then
-    assert reduction_scratch(ATEN.sum.dim_IntList, (tensor, dims), HOPPER) == size
+    assert sum(reduction_scratch(ATEN.sum.dim_IntList, (tensor, dims), HOPPER)[:1]) == size
 
 
 @pytest.mark.parametrize(
@@ -52,4 +53,14 @@ def test_partial_results_have_a_dtype_of_their_own(
     # given
     tensor = torch.empty(1040, 768, dtype=dtype, device="meta")
     # then
-    assert reduction_scratch(operator, (tensor, *arguments), HOPPER) == size
+    assert sum(reduction_scratch(operator, (tensor, *arguments), HOPPER)[:1]) == size
+
+
+def test_a_gpu_with_fewer_multiprocessors_divides_a_sum_into_fewer_parts() -> None:
+    # given two cards of one compute capability, and many values of few results
+    tensor = torch.empty(65536, 128, device="meta")
+    # when
+    many, few = (reduction_scratch(ATEN.sum.dim_IntList, (tensor, [0]), Compute((8, 9), count)) for count in (142, 58))
+    # then each has its partial results, and a number for each column of blocks
+    assert many[0] > few[0] > 0
+    assert many[1] == few[1] == 4

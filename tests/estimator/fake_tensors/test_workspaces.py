@@ -9,11 +9,21 @@ import pytest
 import torch
 
 from tbmem.estimator.fake_tensors import workspaces
-from tbmem.estimator.fake_tensors.workspaces import register_gru, scratch_bytes, workspace_bytes
+from tbmem.estimator.fake_tensors.workspaces import Result, blocks_of, register_gru, workspace_bytes
+from tbmem.model.gpus import Compute
 from tbmem.units import KIB, MIB
 
 ATEN = torch.ops.aten
-AMPERE = (8, 0)
+AMPERE = Compute((8, 0), 108)
+
+
+def scratch_bytes(operator: Any, args: tuple[Any, ...]) -> int:
+    """The most that an operator has beside its results."""
+    most = now = 0
+    for block in blocks_of(operator, args, AMPERE):
+        now += 0 if isinstance(block, Result) else block
+        most = max(most, now)
+    return most
 
 
 @pytest.fixture
@@ -50,25 +60,23 @@ def test_many_indices_are_sorted_and_their_gradients_added(count: int, size: int
     indices = torch.empty(count, dtype=torch.int64, device="meta")
     gradient = torch.empty(count, 256, device="meta")
 
-    assert scratch_bytes(ATEN.embedding_dense_backward.default, (gradient, indices, 50_000), AMPERE) == size
+    assert scratch_bytes(ATEN.embedding_dense_backward.default, (gradient, indices, 50_000)) == size
 
 
 def test_losses_of_logits_have_intermediates() -> None:
     # given
     rows = torch.empty(131072, 256, device="meta")
     # then
-    assert scratch_bytes(ATEN.logsumexp.default, (rows, [1]), AMPERE) == 128 * MIB
-    assert scratch_bytes(ATEN.binary_cross_entropy_with_logits.default, (rows, rows), AMPERE) == 256 * MIB
-    assert (
-        scratch_bytes(ATEN.binary_cross_entropy_with_logits.default, (rows, rows, None, None, 0), AMPERE) == 128 * MIB
-    )
+    assert scratch_bytes(ATEN.logsumexp.default, (rows, [1])) == 128 * MIB
+    assert scratch_bytes(ATEN.binary_cross_entropy_with_logits.default, (rows, rows)) == 256 * MIB
+    assert scratch_bytes(ATEN.binary_cross_entropy_with_logits.default, (rows, rows, None, None, 0)) == 128 * MIB
 
 
 def test_flash_attention_accumulates_in_padded_rows() -> None:
     # given 2 samples of 3 heads, 130 tokens of 40 values: 256 rows of 64, and one sum for each row, in float32
     query = torch.empty(2, 3, 130, 40, dtype=torch.bfloat16, device="meta")
 
-    size = scratch_bytes(ATEN._scaled_dot_product_flash_attention_backward.default, (None, query), AMPERE)
+    size = scratch_bytes(ATEN._scaled_dot_product_flash_attention_backward.default, (None, query))
 
     assert size == 2 * 3 * 256 * (64 + 1) * 4
 
@@ -76,12 +84,13 @@ def test_flash_attention_accumulates_in_padded_rows() -> None:
 def test_softmax_multiplies_gradient_and_output() -> None:
     gradient, output = (torch.empty(4, 8, dtype=dtype, device="meta") for dtype in (torch.bfloat16, torch.float32))
 
-    assert scratch_bytes(ATEN._softmax_backward_data.default, (gradient, output, -1, torch.float32), AMPERE) == 128
-    assert scratch_bytes(ATEN._safe_softmax.default, (output, -1), AMPERE) == 32
+    assert scratch_bytes(ATEN._softmax_backward_data.default, (gradient, output, -1, torch.float32)) == 128
+    # a bool for each of 32 scores and of 4 rows, and a zero
+    assert scratch_bytes(ATEN._safe_softmax.default, (output, -1)) == 32 + 4 + 4
 
 
 def test_other_operators_take_nothing() -> None:
-    assert scratch_bytes(ATEN.mm.default, (torch.empty(2, 2), torch.empty(2, 2)), AMPERE) == 0
+    assert scratch_bytes(ATEN.mm.default, (torch.empty(2, 2), torch.empty(2, 2))) == 0
 
 
 @pytest.mark.parametrize(
@@ -102,9 +111,9 @@ def test_efficient_attention_accumulates_in_tiles(dtype: torch.dtype, grouped: b
     gradient = torch.empty(2, 128, 8, 64, dtype=dtype, device="meta").transpose(1, 2)
     backward = ATEN._scaled_dot_product_efficient_attention_backward.default
 
-    assert scratch_bytes(backward, (gradient, query, key), AMPERE) == size
+    assert scratch_bytes(backward, (gradient, query, key)) == size
     # a gradient that lies otherwise is copied first
-    copied = scratch_bytes(backward, (gradient.contiguous(), query, key), AMPERE)
+    copied = scratch_bytes(backward, (gradient.contiguous(), query, key))
     assert copied == size + gradient.numel() * gradient.element_size()
 
 

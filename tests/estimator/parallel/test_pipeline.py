@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tbmem.estimator.parallel.pipeline import microbatch_order
+from tbmem.estimator.worker import simulate_jobs
+from tbmem.estimator.workload.decoder import DecoderShape
+from tbmem.model.job import Job
+from tbmem.model.simulated_run import SimulatedRun
+from tests.estimator.decoders import Made, made
 
 
 def _alive(order: list[tuple[str, int]]) -> int:
@@ -40,3 +47,22 @@ def test_every_microbatch_goes_forward_and_back_once() -> None:
                 assert what == "B" or ("B", part) not in order[: order.index(("F", part))]
             assert sorted(order) == sorted([(what, part) for part in range(8) for what in "FB"])
     assert list(microbatch_order("1f1b", 3, 4, 2)) == [("F", 0), ("B", 0), ("F", 1), ("B", 1)]
+
+
+def four_layers(batch: int, sequence: int) -> Made:
+    """A factory of a decoder, with a batch of one tensor."""
+    return made(DecoderShape(layers=4, width=128, heads=4, inner=352, vocabulary=500, context=128), batch, sequence)
+
+
+def test_a_factorys_batch_may_be_the_tokens_alone() -> None:
+    # given a decoder of a factory whose loss reads its targets from the tokens
+    shared = {"model": f"{__name__}:four_layers", "search_path": str(Path(__file__).parents[3]), "sequence": 64}
+    stages = [Job(**shared, batch=4, pipeline=2, world_size=2, microbatches=4, rank=rank) for rank in (0, 1)]  # type: ignore[arg-type]
+    # when
+    runs = simulate_jobs(stages)
+    # then each stage runs, and the last has the scores of all words
+    for run in runs:
+        assert isinstance(run, SimulatedRun), run
+    first, last = (run for run in runs if isinstance(run, SimulatedRun))
+    assert "aten::nll_loss_forward" in last.operators
+    assert "aten::nll_loss_forward" not in first.operators
