@@ -150,7 +150,7 @@ def _needed(program: Program) -> int | None:
             return None
     if any(process.out_of_memory for process in processes):
         return None
-    return max(device.reserved + device.outside for process in processes for device in process.devices)
+    return max(device.capacity - device.headroom for process in processes for device in process.devices)
 
 
 def _environment(program: Program, folder: Path) -> dict[str, str]:
@@ -202,7 +202,9 @@ def _check_end(program: Program, processes: Sequence[ProcessResult], code: int) 
     if code == _KILLED:
         raise UsageError(f"{name}: killed, as the kernel does when the host's memory runs out; try a smaller model")
     if code:
-        raise UsageError(f"{name}: the program failed by itself, with exit code {code}; its own message is above")
+        hint = _read_of(processes)
+        because = f"; it may be for this: {hint}" if hint else ""
+        raise UsageError(f"{name}: the program failed by itself, with exit code {code}; its message is above{because}")
     if not any(process.devices for process in processes):
         raise UsageError(f"{name}: the program ended without using a GPU, so there is nothing to tell")
 
@@ -216,15 +218,22 @@ def _notes(program: Program, processes: Sequence[ProcessResult]) -> tuple[str, .
         notes.append("no optimizer stepped: these are the peaks of the whole program")
     elif 0 < steps < program.steps:
         notes.append(f"the program ended by itself after {steps} optimizer steps")
-    reads = [process.first_read for process in processes if process.first_read is not None]
-    if reads:
-        notes.append(
-            f"nothing is computed on the device: {reads[0].file}:{reads[0].line} was the first line to read such a"
-            f" value, as zero: {reads[0].code}"
-        )
+    if read := _read_of(processes):
+        notes.append(read)
     if any(device.retries for process in processes for device in process.devices):
         notes.append("the allocator had to give its cache back to go on, which is slow")
     return (*notes, _NOTES)
+
+
+def _read_of(processes: Sequence[ProcessResult]) -> str:
+    """A sentence about the first line that read what a GPU would have computed, if one did."""
+    for process in processes:
+        if read := process.first_read:
+            return (
+                f"nothing is computed on the device: {read.file}:{read.line} was the first line to read such a value,"
+                f" as zero (what depends on it may need another amount of memory): {read.code}"
+            )
+    return ""
 
 
 def _explained(result: Rehearsal) -> Rehearsal:

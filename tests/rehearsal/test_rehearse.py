@@ -96,6 +96,12 @@ def test_memory_that_ran_out_is_tried_again_with_more() -> None:
     assert result.headroom == -12 * GIB
 
 
+def test_what_other_processes_of_a_device_take_is_not_left() -> None:
+    result = rehearse(_script(f"write(result, reserved={10 * GIB}, others={20 * GIB})"), gpu="a100-40gb")
+
+    assert result.headroom == 9 * GIB
+
+
 def test_memory_that_grows_without_end_has_no_figure() -> None:
     result = rehearse(_script("write(result, out_of_memory=True); sys.exit(1)"))
 
@@ -127,7 +133,7 @@ def test_the_report_of_the_process_that_ran_out_of_memory_is_shown() -> None:
         (
             "write(result, first_read={'file': 'a.py', 'line': 7, 'code': 'x.item()'})",
             {},
-            "a.py:7 was the first line to read such a value, as zero: x.item()",
+            "a.py:7 was the first line to read such a value, as zero",
         ),
         ("write(result, snapshots=['nowhere.pickle'])", {}, "the recording is not read"),
     ],
@@ -142,6 +148,10 @@ def test_notes(code: str, values: dict[str, Any], note: str) -> None:
     ("code", "message"),
     [
         ("sys.exit(3)", "failed by itself, with exit code 3"),
+        (
+            "write(result, first_read={'file': 'a.py', 'line': 7, 'code': ''}); sys.exit(1)",
+            "it may be for this: .* a.py:7",
+        ),
         ("pass", "ended without using a GPU"),
         ("import signal; os.kill(os.getpid(), signal.SIGKILL)", "killed, as the kernel does"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -182,3 +183,31 @@ def test_a_script_on_a_simulated_gpu(batch: int, code: int, tmp_path: Path) -> N
     else:
         assert view["needed"] > 4 * (batch * 1024 * 4)
         assert "train.py:" in view["out_of_memory_report"]
+
+
+_TWO_PROCESSES = """
+import subprocess, sys, torch
+bytes = int(0.6 * torch.cuda.get_device_properties(0).total_memory)
+kept = torch.empty(bytes, dtype=torch.uint8, device="cuda")
+sys.exit(0 if sys.argv[1:] else subprocess.call([sys.executable, __file__, "second"]))
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.version.cuda is None, reason="no CUDA build of torch here")
+def test_two_processes_share_one_gpu(tmp_path: Path) -> None:
+    # given a program of two processes, of which each takes 60 % of the GPU
+    (tmp_path / "train.py").write_text(_TWO_PROCESSES)
+    command = [sys.executable, "-m", "tbmem", "rehearse", "--gpu", "t4", "--json", "train.py"]
+
+    # when it is rehearsed
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=280
+    )
+
+    # then the second one gets torch's error, which names what the first one has
+    assert done.returncode == 1, done.stderr
+    assert re.search(r"Process \d+ has 9.01 GiB memory in use. .* this process has 250.00 MiB memory", done.stderr)
+    devices = [device for process in json.loads(done.stdout)["processes"] for device in process["devices"]]
+    assert sorted(device["others"] >> 20 for device in devices) == [0, 9222]

@@ -34,6 +34,8 @@ def rehearsal_lines(result: Rehearsal) -> Iterator[str]:
     yield f"  peak allocated  {format_bytes(device.allocated):>12}   {_when(result, process, device)}"
     yield f"  peak reserved   {format_bytes(device.reserved):>12}"
     yield f"  outside         {format_bytes(device.outside):>12}   CUDA's context, NCCL's buffers"
+    if device.others:
+        yield f"  other processes {format_bytes(device.others):>12}   on the same device"
     yield f"  capacity        {format_bytes(device.capacity):>12}"
     yield from _others(result)
     if result.out_of_memory_report:
