@@ -75,6 +75,8 @@ class Rehearsal:
     by_category: Mapping[str, int] = field(default_factory=dict)
     """Bytes at the highest peak."""
     by_module: Mapping[str, int] = field(default_factory=dict)
+    by_line: Mapping[str, int] = field(default_factory=dict)
+    """Of the lines of the program that allocated them."""
     out_of_memory_report: str = ""
     needed: int | None = None
     """Where memory ran out: what the fullest device would need, in bytes, if a larger one was enough to see it."""

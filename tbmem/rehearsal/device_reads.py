@@ -13,6 +13,7 @@ from tbmem.model.rehearsal import ComputedRead
 _HARMLESS = (
     ("torch/amp/grad_scaler.py", ""),  # zero says that no gradient has overflowed, as in most steps
     ("torch/autograd/graph.py", "pack_to_cpu"),  # activations that go back to the device
+    ("torch/_inductor/", ""),  # while it compiles
     ("torch/distributed/fsdp/", ""),  # parameters and gradients on their way to the host
 )
 

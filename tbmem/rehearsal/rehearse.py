@@ -256,6 +256,7 @@ def _explained(result: Rehearsal) -> Rehearsal:
         phase=found.peak.phase,
         by_category={share.name: share.bytes for share in found.by_category if share.bytes},
         by_module={share.name: share.bytes for share in found.by_module if share.bytes},
+        by_line={share.name: share.bytes for share in found.by_line if share.bytes},
         out_of_memory_report=report,
     )
 
