@@ -102,6 +102,31 @@ def test_what_other_processes_of_a_device_take_is_not_left() -> None:
     assert result.headroom == 9 * GIB
 
 
+def test_a_launcher_that_waits_for_workers_that_were_ended_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a program with a result that does nothing more
+    monkeypatch.setattr(rehearsing, "_STILL_SECONDS", 2.0)
+    began = time.monotonic()
+
+    result = rehearse(_script("write(result); import time; time.sleep(100)"))
+
+    assert result.fits
+    assert time.monotonic() - began < 50
+
+
+def test_a_program_that_works_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given one that has a result and computes
+    monkeypatch.setattr(rehearsing, "_STILL_SECONDS", 1.0)
+    code = """
+    import time
+    write(result)
+    end = time.monotonic() + 6
+    while time.monotonic() < end: pass
+    write(result, 1)
+    """
+
+    assert len(rehearse(_script(code)).processes) == 2
+
+
 def test_memory_that_grows_without_end_has_no_figure() -> None:
     result = rehearse(_script("write(result, out_of_memory=True); sys.exit(1)"))
 
