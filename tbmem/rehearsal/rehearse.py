@@ -194,7 +194,7 @@ def _wait(process: subprocess.Popen[bytes], results: Path) -> int:
             if abs(work - before) > _BUSY * _LOOK_SECONDS or not any(results.iterdir()):
                 still_since = time.monotonic()
             if time.monotonic() - still_since > _STILL_SECONDS:
-                _end(process, signal.SIGTERM)
+                _end(process, signal.SIGKILL)  # a launcher would show a traceback for SIGTERM
                 return 0
 
 
