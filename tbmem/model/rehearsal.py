@@ -29,11 +29,18 @@ class DevicePeak:
     capacity: int
     retries: int
     """How often the allocator had to give its cache back to go on."""
+    others: int = 0
+    """The most that other processes of the program had in use when this one asked for memory."""
+
+    @property
+    def room(self) -> int:
+        """What the allocator can reserve at most."""
+        return self.capacity - self.outside - self.others
 
     @property
     def headroom(self) -> int:
         """What is left of the device when most is reserved; negative if it does not fit."""
-        return self.capacity - self.outside - self.reserved
+        return self.room - self.reserved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +75,8 @@ class Rehearsal:
     by_category: Mapping[str, int] = field(default_factory=dict)
     """Bytes at the highest peak."""
     by_module: Mapping[str, int] = field(default_factory=dict)
+    by_line: Mapping[str, int] = field(default_factory=dict)
+    """Of the lines of the program that allocated them."""
     out_of_memory_report: str = ""
     needed: int | None = None
     """Where memory ran out: what the fullest device would need, in bytes, if a larger one was enough to see it."""

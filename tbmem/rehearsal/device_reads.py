@@ -10,8 +10,12 @@ from types import FrameType
 from tbmem.model.code_owner import Owner, owner_of
 from tbmem.model.rehearsal import ComputedRead
 
-_SCALER = "torch/amp/grad_scaler.py"  # zero says that no gradient has overflowed, as in most steps
-
+_HARMLESS = (
+    ("torch/amp/grad_scaler.py", ""),  # zero says that no gradient has overflowed, as in most steps
+    ("torch/autograd/graph.py", "pack_to_cpu"),  # activations that go back to the device
+    ("torch/_inductor/", ""),  # while it compiles
+    ("torch/distributed/fsdp/", ""),  # parameters and gradients on their way to the host
+)
 
 _first: ComputedRead | None = None
 _kept: list[object] = []
@@ -37,14 +41,18 @@ def _note_read(_bytes: int) -> None:
 
 
 def _line_of(frame: FrameType | None) -> ComputedRead | None:
-    """The innermost line of the program itself; ``None`` for reads of tbmem and of the gradient scaler."""
+    """The innermost line of the program itself; ``None`` for reads that do not change what it does."""
     while frame is not None:
         file = frame.f_code.co_filename
         owner = owner_of(file)
-        if owner is Owner.TBMEM or file.endswith(_SCALER):
+        if owner is Owner.TBMEM or _is_harmless(file, frame.f_code.co_name):
             return None
         if owner is Owner.USER:
             code = linecache.getline(file, frame.f_lineno).strip()
             return ComputedRead(file=file, line=frame.f_lineno, code=code)
         frame = frame.f_back
     return None
+
+
+def _is_harmless(file: str, function: str) -> bool:
+    return any(each in file and name in ("", function) for each, name in _HARMLESS)

@@ -88,8 +88,7 @@ def find_largest(words: Sequence[str], wanted: Range, rehearse: Callable[[list[s
     while best + 1 < above:
         result = rehearse(substituted(words, wanted.name, value))
         device = result.worst[1]
-        room = device.capacity - device.outside
-        trials[value] = Trial(value=value, fits=result.fits, reserved=device.reserved, room=room)
+        trials[value] = Trial(value=value, fits=result.fits, reserved=device.reserved, room=device.room)
         if result.fits:
             best = value
         elif value == wanted.low:

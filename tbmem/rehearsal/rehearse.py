@@ -17,6 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
+
 from tbmem.errors import TbmemError, UsageError
 from tbmem.model.gpus import Gpu, gpu_named
 from tbmem.model.rehearsal import ComputedRead, DevicePeak, ProcessResult, Rehearsal
@@ -27,6 +29,11 @@ _KILLED = -9
 _PR_SET_PDEATHSIG = 1
 _PATIENCE = 10
 """Seconds in which an interrupted program ends by itself."""
+_LOOK_SECONDS = 1.0
+_STILL_SECONDS = 20.0
+"""A program that has a result and does nothing for so long waits for ever."""
+_BUSY = 0.03
+"""Share of a processor above which it does something."""
 _MORE_MEMORY = 16
 """Times the GPU's memory on which a program that ran out of it is tried again, to see how much it needs."""
 _NOTES = (
@@ -132,7 +139,7 @@ def _processes(program: Program, output: Any) -> tuple[ProcessResult, ...]:
         started = subprocess.Popen(
             command, env=environment, stdout=output, stderr=output, start_new_session=True, preexec_fn=_end_with_parent
         )
-        code = _wait(started)
+        code = _wait(started, folder / "results")
         processes = tuple(sorted(map(_read_result, folder.glob("results/*.json")), key=lambda each: each.rank))
     _check_end(program, processes, code)
     return processes
@@ -150,7 +157,7 @@ def _needed(program: Program) -> int | None:
             return None
     if any(process.out_of_memory for process in processes):
         return None
-    return max(device.reserved + device.outside for process in processes for device in process.devices)
+    return max(device.capacity - device.headroom for process in processes for device in process.devices)
 
 
 def _environment(program: Program, folder: Path) -> dict[str, str]:
@@ -173,17 +180,41 @@ def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _wait(process: subprocess.Popen[bytes]) -> int:
-    try:
-        return process.wait()
-    except KeyboardInterrupt:
-        os.killpg(process.pid, signal.SIGINT)
+def _wait(process: subprocess.Popen[bytes], results: Path) -> int:
+    """Its exit code; a launcher that waits for words of workers that were ended after their steps is ended as well."""
+    work, still_since = 0.0, time.monotonic()
+    while True:
         try:
-            process.wait(timeout=_PATIENCE)
+            return process.wait(timeout=_LOOK_SECONDS)
+        except KeyboardInterrupt:
+            _end(process, signal.SIGINT)
+            raise
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        raise
+            before, work = work, _processor_seconds(process.pid)
+            if abs(work - before) > _BUSY * _LOOK_SECONDS or not any(results.iterdir()):
+                still_since = time.monotonic()
+            if time.monotonic() - still_since > _STILL_SECONDS:
+                _end(process, signal.SIGKILL)  # a launcher would show a traceback for SIGTERM
+                return 0
+
+
+def _end(process: subprocess.Popen[bytes], sent: signal.Signals) -> None:
+    os.killpg(process.pid, sent)
+    try:
+        process.wait(timeout=_PATIENCE)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _processor_seconds(pid: int) -> float:
+    """What a process and those that it has started have used of the processors."""
+    try:
+        parent = psutil.Process(pid)
+        times = [each.cpu_times() for each in (parent, *parent.children(recursive=True))]
+    except psutil.Error:  # one has just ended
+        return 0.0
+    return sum(each.user + each.system for each in times)
 
 
 def _read_result(path: Path) -> ProcessResult:
@@ -202,7 +233,9 @@ def _check_end(program: Program, processes: Sequence[ProcessResult], code: int) 
     if code == _KILLED:
         raise UsageError(f"{name}: killed, as the kernel does when the host's memory runs out; try a smaller model")
     if code:
-        raise UsageError(f"{name}: the program failed by itself, with exit code {code}; its own message is above")
+        hint = _read_of(processes)
+        because = f"; it may be for this: {hint}" if hint else ""
+        raise UsageError(f"{name}: the program failed by itself, with exit code {code}; its message is above{because}")
     if not any(process.devices for process in processes):
         raise UsageError(f"{name}: the program ended without using a GPU, so there is nothing to tell")
 
@@ -216,15 +249,22 @@ def _notes(program: Program, processes: Sequence[ProcessResult]) -> tuple[str, .
         notes.append("no optimizer stepped: these are the peaks of the whole program")
     elif 0 < steps < program.steps:
         notes.append(f"the program ended by itself after {steps} optimizer steps")
-    reads = [process.first_read for process in processes if process.first_read is not None]
-    if reads:
-        notes.append(
-            f"nothing is computed on the device: {reads[0].file}:{reads[0].line} was the first line to read such a"
-            f" value, as zero: {reads[0].code}"
-        )
+    if read := _read_of(processes):
+        notes.append(read)
     if any(device.retries for process in processes for device in process.devices):
         notes.append("the allocator had to give its cache back to go on, which is slow")
     return (*notes, _NOTES)
+
+
+def _read_of(processes: Sequence[ProcessResult]) -> str:
+    """A sentence about the first line that read what a GPU would have computed, if one did."""
+    for process in processes:
+        if read := process.first_read:
+            return (
+                f"nothing is computed on the device: {read.file}:{read.line} was the first line to read such a value,"
+                f" as zero (what depends on it may need another amount of memory): {read.code}"
+            )
+    return ""
 
 
 def _explained(result: Rehearsal) -> Rehearsal:
@@ -247,6 +287,7 @@ def _explained(result: Rehearsal) -> Rehearsal:
         phase=found.peak.phase,
         by_category={share.name: share.bytes for share in found.by_category if share.bytes},
         by_module={share.name: share.bytes for share in found.by_module if share.bytes},
+        by_line={share.name: share.bytes for share in found.by_line if share.bytes},
         out_of_memory_report=report,
     )
 

@@ -20,6 +20,7 @@ from tbmem.model.files import atomic_write
 from tbmem.model.rehearsal import DevicePeak, ProcessResult
 from tbmem.present.lines import get_logger
 from tbmem.rehearsal.device_reads import first_read
+from tbmem.rehearsal.device_use import highest_of_others, own_bytes
 from tbmem.rehearsal.environment import Order
 from tbmem.runtime.callback import MemoryCallback
 from tbmem.runtime.launch.program import StepCounter
@@ -116,20 +117,21 @@ class Session:
 
     def _result(self) -> ProcessResult:
         rank, summary = find_rank(), self._memory.summary
+        is_out_of_memory = summary is not None and summary.out_of_memory
         devices = []
         for number, reserved in self._reserved.items():
             allocated, step = self._allocated[number]
-            if not allocated:
+            if not allocated and not (is_out_of_memory and number == torch.cuda.current_device()):
                 continue
-            free, capacity = torch.cuda.mem_get_info(number)
             devices.append(
                 DevicePeak(
                     device=f"cuda:{number}",
                     allocated=allocated,
                     step=-step,
                     reserved=reserved,
-                    outside=capacity - free - torch.cuda.memory_reserved(number),
-                    capacity=capacity,
+                    outside=own_bytes(number) - torch.cuda.memory_reserved(number),
+                    others=highest_of_others(number),
+                    capacity=torch.cuda.get_device_properties(number).total_memory,
                     retries=torch.cuda.memory_stats(number).get("num_alloc_retries", 0),
                 )
             )
@@ -138,7 +140,7 @@ class Session:
             world_size=rank.world_size,
             steps=self._steps,
             devices=tuple(devices),
-            out_of_memory=summary is not None and summary.out_of_memory,
+            out_of_memory=is_out_of_memory,
             exception=summary.exception if summary is not None else None,
             folder=str(self._memory.folder) if self._memory.folder is not None else None,
             snapshots=summary.snapshots if summary is not None else (),

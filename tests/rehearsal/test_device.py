@@ -238,3 +238,16 @@ def test_the_device_is_what_it_is_told_to_be(device: Any) -> None:
         assert device.cudaDeviceGetAttribute(ctypes.byref(value), attribute, 0) == 0
         found[attribute] = value.value
     assert found == {16: 84, 75: 8, 76: 6, 81: 102400}
+
+
+def test_managed_memory_is_the_hosts(device: Any) -> None:
+    # given managed memory that is larger than the device
+    before, pointer = free_bytes(device), ctypes.c_size_t()
+    assert device.cudaMallocManaged(ctypes.byref(pointer), ctypes.c_size_t(4 * CAPACITY), 1) == 0
+    # when the host writes there, then it reads that, and the device has as much as before
+    ctypes.memset(pointer.value, 7, 3)
+    assert (ctypes.string_at(pointer.value, 4), free_bytes(device)) == (b"\7\7\7\0", before)
+    assert device.cudaMemPrefetchAsync(pointer, ctypes.c_size_t(4096), 0, None) == 0
+    # then it is freed once
+    assert [device.cudaFree(pointer), device.cudaFree(pointer)] == [0, INVALID_VALUE]
+    device.cudaGetLastError()

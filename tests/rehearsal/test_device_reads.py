@@ -41,10 +41,18 @@ def test_the_line_is_the_programs_own(tmp_path: Path) -> None:
     assert device_reads._line_of(stack) == expected
 
 
-@pytest.mark.parametrize("reader", ["/x/site-packages/torch/amp/grad_scaler.py", device_reads.__file__])
+READERS = ["amp/grad_scaler.py", "distributed/fsdp/_fully_shard/_fsdp_param.py"]
+
+
+@pytest.mark.parametrize("reader", [*[f"/x/site-packages/torch/{name}" for name in READERS], device_reads.__file__])
 def test_reads_that_say_nothing_of_the_program(reader: str) -> None:
-    # given the gradient scaler or tbmem, when they read, then no line is named
+    # given the gradient scaler, parameters that FSDP keeps on the host, or tbmem, when they read, then no line is named
     assert device_reads._line_of(frames("/home/me/train.py", reader)) is None
+
+
+def test_activations_that_are_kept_on_the_host_steer_nothing() -> None:
+    assert device_reads._is_harmless("/x/site-packages/torch/autograd/graph.py", "pack_to_cpu")
+    assert not device_reads._is_harmless("/x/site-packages/torch/autograd/graph.py", "backward")
 
 
 def test_only_the_first_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

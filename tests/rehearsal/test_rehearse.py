@@ -96,6 +96,37 @@ def test_memory_that_ran_out_is_tried_again_with_more() -> None:
     assert result.headroom == -12 * GIB
 
 
+def test_what_other_processes_of_a_device_take_is_not_left() -> None:
+    result = rehearse(_script(f"write(result, reserved={10 * GIB}, others={20 * GIB})"), gpu="a100-40gb")
+
+    assert result.headroom == 9 * GIB
+
+
+def test_a_launcher_that_waits_for_workers_that_were_ended_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a program with a result that does nothing more
+    monkeypatch.setattr(rehearsing, "_STILL_SECONDS", 2.0)
+    began = time.monotonic()
+
+    result = rehearse(_script("write(result); import time; time.sleep(100)"))
+
+    assert result.fits
+    assert time.monotonic() - began < 50
+
+
+def test_a_program_that_works_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given one that has a result and computes
+    monkeypatch.setattr(rehearsing, "_STILL_SECONDS", 1.0)
+    code = """
+    import time
+    write(result)
+    end = time.monotonic() + 6
+    while time.monotonic() < end: pass
+    write(result, 1)
+    """
+
+    assert len(rehearse(_script(code)).processes) == 2
+
+
 def test_memory_that_grows_without_end_has_no_figure() -> None:
     result = rehearse(_script("write(result, out_of_memory=True); sys.exit(1)"))
 
@@ -127,7 +158,7 @@ def test_the_report_of_the_process_that_ran_out_of_memory_is_shown() -> None:
         (
             "write(result, first_read={'file': 'a.py', 'line': 7, 'code': 'x.item()'})",
             {},
-            "a.py:7 was the first line to read such a value, as zero: x.item()",
+            "a.py:7 was the first line to read such a value, as zero",
         ),
         ("write(result, snapshots=['nowhere.pickle'])", {}, "the recording is not read"),
     ],
@@ -142,6 +173,10 @@ def test_notes(code: str, values: dict[str, Any], note: str) -> None:
     ("code", "message"),
     [
         ("sys.exit(3)", "failed by itself, with exit code 3"),
+        (
+            "write(result, first_read={'file': 'a.py', 'line': 7, 'code': ''}); sys.exit(1)",
+            "it may be for this: .* a.py:7",
+        ),
         ("pass", "ended without using a GPU"),
         ("import signal; os.kill(os.getpid(), signal.SIGKILL)", "killed, as the kernel does"),
     ],

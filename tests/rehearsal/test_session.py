@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -141,6 +142,20 @@ def test_the_process_ends_at_once_with_those_it_started() -> None:
         time.sleep(0.05)
 
 
+def _rehearse(folder: Path, script: str, *options: str, argument: str = "") -> subprocess.CompletedProcess[str]:
+    (folder / "train.py").write_text(script)
+    command = [sys.executable, "-m", "tbmem", "rehearse", *options, "--json", "--", "train.py", argument]
+    return subprocess.run(
+        [word for word in command if word],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(PROJECT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+
+
 _CHECKPOINTED = """
 import sys, torch
 from torch.utils.checkpoint import checkpoint
@@ -160,14 +175,8 @@ while True:
 @pytest.mark.parametrize(("batch", "code"), [(1024, 0), (1 << 22, 1)], ids=["fits", "does not"])
 def test_a_script_on_a_simulated_gpu(batch: int, code: int, tmp_path: Path) -> None:
     # given a training script without an end
-    (tmp_path / "train.py").write_text(_CHECKPOINTED)
-    command = [sys.executable, "-m", "tbmem", "rehearse", "--gpu", "t4", "--json", "train.py", str(batch)]
-
     # when it is rehearsed
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=280
-    )
+    done = _rehearse(tmp_path, _CHECKPOINTED, "--gpu", "t4", argument=str(batch))
 
     # then its peak is what its tensors need, and what is missing is known
     assert done.returncode == code, done.stderr
@@ -203,14 +212,8 @@ print(torch.cuda.max_memory_allocated() >> 29)
 @pytest.mark.skipif(torch.version.cuda is None, reason="no CUDA build of torch here")
 def test_a_script_reads_its_own_peak_and_what_it_resets_is_not_lost(tmp_path: Path) -> None:
     # given a script that resets the counters after 1 GiB, needs half as much, and prints its own peak after two steps
-    (tmp_path / "train.py").write_text(_RESETS_ITS_PEAKS)
-    command = [sys.executable, "-m", "tbmem", "rehearse", "--gpu", "t4", "--json", "train.py"]
-
     # when it is rehearsed
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=280
-    )
+    done = _rehearse(tmp_path, _RESETS_ITS_PEAKS, "--gpu", "t4")
 
     # then it prints what it would without tbmem, and the result has the peak before the reset
     assert done.returncode == 0, done.stderr
@@ -218,3 +221,54 @@ def test_a_script_reads_its_own_peak_and_what_it_resets_is_not_lost(tmp_path: Pa
     view = json.loads(done.stdout)
     assert view["peak_allocated"] >= 1 << 30
     assert view["processes"][0]["devices"][0]["step"] == 1
+
+
+_TWO_PROCESSES = """
+import subprocess, sys, torch
+bytes = int(0.6 * torch.cuda.get_device_properties(0).total_memory)
+kept = torch.empty(bytes, dtype=torch.uint8, device="cuda")
+sys.exit(0 if sys.argv[1:] else subprocess.call([sys.executable, __file__, "second"]))
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.version.cuda is None, reason="no CUDA build of torch here")
+def test_two_processes_share_one_gpu(tmp_path: Path) -> None:
+    # given a program of two processes, of which each takes 60 % of the GPU
+    # when it is rehearsed
+    done = _rehearse(tmp_path, _TWO_PROCESSES, "--gpu", "t4")
+
+    # then the second one gets torch's error, which names what the first one has
+    assert done.returncode == 1, done.stderr
+    assert re.search(r"Process \d+ has 9.01 GiB memory in use. .* this process has 250.00 MiB memory", done.stderr)
+    devices = [device for process in json.loads(done.stdout)["processes"] for device in process["devices"]]
+    assert sorted(device["others"] >> 20 for device in devices) == [0, 9222]
+
+
+_SPAWNED = """
+import os, torch
+from torch.nn.parallel import DistributedDataParallel
+
+def train(rank, ranks):
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "localhost", "29511"
+    torch.distributed.init_process_group("nccl", rank=rank, world_size=ranks)
+    model = DistributedDataParallel(torch.nn.Linear(1024, 1024).to(rank), device_ids=[rank])
+    optimizer = torch.optim.SGD(model.parameters())
+    while True:
+        model(torch.randn(64, 1024)).sum().backward()
+        optimizer.step()
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(train, (2,), nprocs=2)
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.version.cuda is None, reason="no CUDA build of torch here")
+def test_each_spawned_rank_has_a_result(tmp_path: Path) -> None:
+    done = _rehearse(tmp_path, _SPAWNED, "--gpu", "t4", "--gpus", "2")
+
+    assert done.returncode == 0, done.stderr
+    processes = json.loads(done.stdout)["processes"]
+    assert [(each["rank"], each["steps"], len(each["devices"])) for each in processes] == [(0, 3, 1), (1, 3, 1)]
+    assert [each["devices"][0]["device"] for each in processes] == ["cuda:0", "cuda:1"]

@@ -29,8 +29,7 @@ ADVICE: Mapping[FindingKind, str] = {
         " shorter sequences, or the optimizer's state on the CPU (cpu_offload)"
     ),
     FindingKind.OOM: (
-        "a smaller batch with more gradient accumulation, activation checkpointing or shorter sequences lower the peak;"
-        " with configs/oom.yaml the allocator's history is kept, and gives each block its line"
+        "a smaller batch with more gradient accumulation, activation checkpointing or shorter sequences lower the peak"
     ),
 }
 """A kind without an entry needs no advice."""

@@ -7,10 +7,12 @@ from dataclasses import asdict
 from typing import Any
 
 from tbmem.model.category import Phase, word_of
+from tbmem.model.gpus import GPUS
 from tbmem.model.rehearsal import DevicePeak, Largest, ProcessResult, Rehearsal, Trial
 from tbmem.units import format_bytes, format_duration
 
 _ROWS = 12
+_LINES = 6
 
 
 def rehearsal_view(result: Rehearsal) -> dict[str, Any]:
@@ -31,9 +33,13 @@ def rehearsal_lines(result: Rehearsal) -> Iterator[str]:
     yield f"{result.program}: on {result.gpu}{rank}"
     yield ""
     yield _verdict(result, process, device)
-    yield f"  peak allocated  {format_bytes(device.allocated):>12}   {_when(result, process, device)}"
+    if result.needed is not None:
+        yield _what_would_fit(result.needed)
+    yield f"  peak allocated  {format_bytes(device.allocated):>12}   {_when(result, process, device)}".rstrip()
     yield f"  peak reserved   {format_bytes(device.reserved):>12}"
     yield f"  outside         {format_bytes(device.outside):>12}   CUDA's context, NCCL's buffers"
+    if device.others:
+        yield f"  other processes {format_bytes(device.others):>12}   on the same device"
     yield f"  capacity        {format_bytes(device.capacity):>12}"
     yield from _others(result)
     if result.out_of_memory_report:
@@ -41,6 +47,7 @@ def rehearsal_lines(result: Rehearsal) -> Iterator[str]:
         yield result.out_of_memory_report
     yield from _table("Peak by category", {word_of(name): size for name, size in result.by_category.items()})
     yield from _table("Peak by module", result.by_module)
+    yield from _table("Peak by line", result.by_line, rows=_LINES)
     yield ""
     for note in result.notes:
         yield f"Note: {note}."
@@ -59,11 +66,20 @@ def _verdict(result: Rehearsal, process: ProcessResult, device: DevicePeak) -> s
     return f"{sentence}; {format_bytes(result.needed)} are needed, {format_bytes(-result.headroom)} more than it has."
 
 
+def _what_would_fit(needed: int) -> str:
+    """The smallest GPUs with that much memory, and the option that finds what fits the one at hand."""
+    enough = sorted((gpu for gpu in GPUS.values() if gpu.total >= needed), key=lambda gpu: gpu.total)
+    names = " and ".join(gpu.name for gpu in enough if gpu.total == enough[0].total)
+    larger = f"enough for it: {names} (--gpu)" if enough else "no GPU that tbmem knows has that much"
+    return f"  {larger}; --largest ARG=LOW..HIGH: finds the largest value of an argument that fits this one"
+
+
 def _when(result: Rehearsal, process: ProcessResult, device: DevicePeak) -> str:
     if not process.steps:
         return ""
-    phase = f", in the {word_of(result.phase)}" if result.phase not in ("", Phase.OTHER.name) else ""
-    return f"in step {device.step}{phase}"
+    if result.phase in ("", Phase.OTHER.name):
+        return f"in step {device.step}" if device.step > 1 else "before the end of step 1"
+    return f"in step {device.step}, in the {word_of(result.phase)}"
 
 
 def _others(result: Rehearsal) -> Iterator[str]:
@@ -79,15 +95,15 @@ def _others(result: Rehearsal) -> Iterator[str]:
         yield f"  {process.rank:<5} {device.device:<8} {sizes} {left:>12}"
 
 
-def _table(title: str, rows: Mapping[str, int]) -> Iterator[str]:
-    if not rows:
+def _table(title: str, sizes: Mapping[str, int], rows: int = _ROWS) -> Iterator[str]:
+    if not sizes:
         return
     yield ""
     yield f"{title}:"
-    for name in list(rows)[:_ROWS]:
-        yield f"  {name:<40} {format_bytes(rows[name]):>12}"
-    if rest := sum(list(rows.values())[_ROWS:]):
-        yield f"  {f'{len(rows) - _ROWS} more':<40} {format_bytes(rest):>12}"
+    for name in list(sizes)[:rows]:
+        yield f"  {name:<40} {format_bytes(sizes[name]):>12}"
+    if rest := sum(list(sizes.values())[rows:]):
+        yield f"  {f'{len(sizes) - rows} more':<40} {format_bytes(rest):>12}"
 
 
 def trial_line(name: str, trial: Trial) -> str:

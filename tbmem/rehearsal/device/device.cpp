@@ -4,14 +4,17 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+
+#include "sharing.h"
 
 namespace device {
 namespace {
 
 std::mutex lock;
-size_t used[MAX_DEVICES];
+size_t used[MAX_DEVICES], highest_of_others[MAX_DEVICES];
 bool has_communication[MAX_DEVICES];
 thread_local int chosen = 0;
 thread_local cudaError_t last = cudaSuccess;
@@ -23,6 +26,24 @@ const char* text_of(const char* name, const char* otherwise) {
 }
 
 size_t number_of(const char* name, const char* otherwise) { return strtoull(text_of(name, otherwise), nullptr, 10); }
+
+// As CUDA reads CUDA_VISIBLE_DEVICES: numbers, or GPUs' own names, up to the first that is not there.
+void choose_visible(Description* gpu) {
+  const char* text = getenv("CUDA_VISIBLE_DEVICES");
+  int all = gpu->count;
+  for (int number = 0; number < all; number++) gpu->physical[number] = number;
+  if (!text) return;
+  gpu->count = 0;
+  while (*text && gpu->count < all) {
+    char* end;
+    unsigned number;
+    if (sscanf(text, "GPU-%2x", &number) == 1) number--, end = (char*)text + strcspn(text, ",");
+    else number = unsigned(strtol(text, &end, 10));
+    if (end == text || number >= unsigned(all)) return;
+    gpu->physical[gpu->count++] = int(number);
+    text = *end == ',' ? end + 1 : "";
+  }
+}
 
 struct ErrorWords {
   int error;
@@ -56,6 +77,7 @@ const Description& description() {
     found.context = number_of("TBMEM_GPU_CONTEXT_BYTES", "0");
     found.communication = number_of("TBMEM_GPU_NCCL_BYTES", "0");
     found.l2_cache = number_of("TBMEM_GPU_L2_BYTES", "52428800");
+    choose_visible(&found);
     return found;
   }();
   return result;
@@ -119,20 +141,30 @@ bool is_forked_after_use() { return is_forked; }
 
 bool charge(int number, size_t bytes) {
   std::lock_guard<std::mutex> guard(lock);
+  sharing::Turn turn;
   const Description& gpu = description();
-  if (used[number] + bytes + gpu.context > gpu.total) return false;
+  size_t wanted = used[number] + bytes + gpu.context;
+  size_t others = sharing::others(gpu.physical[number]);
+  if (others > highest_of_others[number]) highest_of_others[number] = others;
+  if (wanted + others > gpu.total) return false;
   used[number] += bytes;
+  sharing::publish(gpu.physical[number], wanted);
   return true;
 }
 
 void release(int number, size_t bytes) {
   std::lock_guard<std::mutex> guard(lock);
   used[number] -= bytes;
+  sharing::publish(description().physical[number], used[number] + description().context);
+}
+
+size_t own_use(int number) {
+  std::lock_guard<std::mutex> guard(lock);
+  return used[number] + description().context;
 }
 
 size_t in_use(int number) {
-  std::lock_guard<std::mutex> guard(lock);
-  size_t bytes = used[number] + description().context;
+  size_t bytes = own_use(number) + sharing::others(description().physical[number]);
   return bytes < description().total ? bytes : description().total;
 }
 
@@ -143,6 +175,14 @@ void* new_handle() { return calloc(1, 64); }
 }  // namespace device
 
 using namespace device;
+
+// What the Python side asks for (device_use.py): bytes in use by this process, and the most that others had in use when
+// this one asked for memory.
+API size_t tbmem_device_own(int number) { return own_use(number); }
+API size_t tbmem_device_others(int number) {
+  std::lock_guard<std::mutex> guard(lock);
+  return highest_of_others[number];
+}
 
 API cudaError_t cudaGetDeviceCount(int* count) {
   if (is_forked_after_use()) return fail(cudaErrorInitializationError);
@@ -174,7 +214,7 @@ static cudaError_t properties(cudaDeviceProp* result, int number) {
   Limits limit = limits();
   memset(result, 0, sizeof *result);
   strncpy(result->name, gpu.name.c_str(), sizeof result->name - 1);
-  result->uuid[0] = char(number + 1);
+  result->uuid[0] = char(gpu.physical[number] + 1);
   result->totalGlobalMem = gpu.total;
   result->major = gpu.major;
   result->minor = gpu.minor;
@@ -197,7 +237,7 @@ static cudaError_t properties(cudaDeviceProp* result, int number) {
   result->l2CacheSize = int(gpu.l2_cache);
   result->memoryBusWidth = 5120;
   result->asyncEngineCount = 3;
-  result->pciBusID = number + 1;
+  result->pciBusID = gpu.physical[number] + 1;
   result->canMapHostMemory = result->concurrentKernels = result->unifiedAddressing = result->managedMemory = 1;
   result->streamPrioritiesSupported = result->cooperativeLaunch = result->hostRegisterSupported = 1;
   result->memoryPoolsSupported = result->ipcEventSupported = 1;
@@ -247,7 +287,7 @@ API cudaError_t cudaDeviceGetAttribute(int* value, int attribute, int number) {
 }
 
 API cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int number) {
-  snprintf(text, size_t(bytes), "0000:%02x:00.0", number + 1);
+  snprintf(text, size_t(bytes), "0000:%02x:00.0", description().physical[number] + 1);
   return cudaSuccess;
 }
 

@@ -16,6 +16,7 @@ constexpr int MAX_DEVICES = 64;
 struct Description {
   std::string name;
   int count, major, minor, multiprocessors;
+  int physical[MAX_DEVICES];  // number of each visible GPU in the machine (CUDA_VISIBLE_DEVICES)
   size_t total, context, communication, l2_cache;
 };
 const Description& description();
@@ -43,9 +44,10 @@ const char* error_text(int error);
 bool is_forked_after_use();
 void note_use();
 
-// Bytes in use by this process, context included; charge() is false if that many more do not fit.
+// Bytes in use, context included, by this process and by all; charge() is false if that many more do not fit.
 bool charge(int device, size_t bytes);
 void release(int device, size_t bytes);
+size_t own_use(int device);
 size_t in_use(int device);
 
 size_t round_up(size_t bytes, size_t unit);

@@ -93,7 +93,7 @@ API CUresult cuDeviceGetName(char* name, int bytes, int) {
 }
 API CUresult cuDeviceGetUuid_v2(char* uuid, int number) {
   memset(uuid, 0, 16);
-  uuid[0] = char(number + 1);
+  uuid[0] = char(description().physical[number] + 1);
   return cudaSuccess;
 }
 API CUresult cuDeviceTotalMem_v2(size_t* bytes, int) {
@@ -106,7 +106,7 @@ API CUresult cuDeviceGetAttribute(int* value, int attribute, int number) {
 }
 API CUresult cuDevicePrimaryCtxGetState(int number, unsigned* flags, int* active) {
   if (flags) *flags = 0;
-  *active = in_use(number) > description().context || number == current();
+  *active = own_use(number) > description().context || number == current();
   return cudaSuccess;
 }
 API CUresult cuDevicePrimaryCtxRetain(void** context, int number) {

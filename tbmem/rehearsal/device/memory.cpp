@@ -35,7 +35,6 @@ std::map<char*, size_t> written;  // begin and bytes; they neither overlap nor t
 std::set<char*> live;             // what torch's allocator has handed out
 std::map<void*, size_t> charged;  // cudaMalloc
 std::map<void*, size_t> pooled;   // cudaMallocAsync
-std::map<char*, size_t> pinned;   // memory of the host that is registered
 Pool pools[MAX_DEVICES];
 
 typedef void (*ReadObserver)(size_t bytes);
@@ -168,7 +167,7 @@ cudaError_t give_back(void* address) {
   if (!address) return cudaSuccess;
   Guard guard(lock);
   auto found = charged.find(address);
-  if (found == charged.end()) return fail(cudaErrorInvalidValue);
+  if (found == charged.end()) return give_back_managed(address) ? cudaSuccess : fail(cudaErrorInvalidValue);
   release(reservations[(char*)address].device, found->second);
   charged.erase(found);
   unreserve((char*)address);
@@ -317,46 +316,11 @@ API cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* result, const vo
     result->devicePointer = (void*)address;
     return cudaSuccess;
   }
-  Guard guard(lock);
-  auto after = pinned.upper_bound((char*)address);
-  bool is_pinned = after != pinned.begin() && (char*)address < std::prev(after)->first + std::prev(after)->second;
-  result->type = is_pinned ? cudaMemoryTypeHost : cudaMemoryTypeUnregistered;
-  result->device = is_pinned ? current() : -1;
+  result->type = memory::host_kind(address);
+  bool is_mapped = result->type != cudaMemoryTypeUnregistered;
+  result->device = is_mapped ? current() : -1;
   result->hostPointer = (void*)address;
-  result->devicePointer = is_pinned ? (void*)address : nullptr;
-  return cudaSuccess;
-}
-
-// ---- Memory of the host ----
-
-API cudaError_t cudaHostAlloc(void** result, size_t bytes, unsigned) {
-  *result = aligned_alloc(4096, round_up(bytes ? bytes : 1, 4096));
-  if (!*result) return fail(cudaErrorMemoryAllocation);
-  Guard guard(lock);
-  pinned[(char*)*result] = bytes;
-  return cudaSuccess;
-}
-API cudaError_t cudaMallocHost(void** result, size_t bytes) { return cudaHostAlloc(result, bytes, 0); }
-API cudaError_t cudaFreeHost(void* address) {
-  {
-    Guard guard(lock);
-    if (address && !pinned.erase((char*)address)) return fail(cudaErrorInvalidValue);
-  }
-  free(address);
-  return cudaSuccess;
-}
-API cudaError_t cudaHostRegister(void* address, size_t bytes, unsigned) {
-  Guard guard(lock);
-  pinned[(char*)address] = bytes;
-  return cudaSuccess;
-}
-API cudaError_t cudaHostUnregister(void* address) {
-  Guard guard(lock);
-  pinned.erase((char*)address);
-  return cudaSuccess;
-}
-API cudaError_t cudaHostGetDevicePointer(void** result, void* address, unsigned) {
-  *result = address;
+  result->devicePointer = is_mapped ? (void*)address : nullptr;
   return cudaSuccess;
 }
 

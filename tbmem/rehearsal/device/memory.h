@@ -21,6 +21,10 @@ bool find(const void* address, Range* result);
 cudaError_t allocate(void** result, size_t bytes, int device);
 cudaError_t give_back(void* address);
 
+// Memory of the host: whether it is pinned or managed (cudaMemoryType...), and the end of managed memory.
+int host_kind(const void* address);
+bool give_back_managed(void* address);
+
 // Copy between any two of host and device.
 void copy(void* target, const void* source, size_t bytes);
 void forget(void* target, size_t bytes);  // something wrote there, nobody knows what: zero

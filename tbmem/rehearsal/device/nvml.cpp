@@ -2,13 +2,29 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
-#include "device.h"
+#include "sharing.h"
 
 using namespace device;
 
-enum { NVML_NOT_SUPPORTED = 3, NVML_NOT_FOUND = 6, NVML_INVALID = 2 };
+enum { NVML_NOT_SUPPORTED = 3, NVML_NOT_FOUND = 6, NVML_INVALID = 2, NVML_INSUFFICIENT_SIZE = 7 };
+
+// NVML sees all GPUs of the machine; what this process has in use is told by the number that CUDA gives to a GPU.
+static int machine_count() {
+  const char* text = getenv("TBMEM_GPU_COUNT");
+  return text ? atoi(text) : 1;
+}
+static size_t used_by_this(int physical) {
+  for (int number = 0; number < description().count; number++)
+    if (description().physical[number] == physical) return own_use(number);
+  return 0;
+}
+static size_t used_by_all(int physical) {
+  size_t bytes = used_by_this(physical) + sharing::others(physical);
+  return bytes < description().total ? bytes : description().total;
+}
 
 static char handle_of[MAX_DEVICES];
 static int number_of(void* handle) { return int((char*)handle - handle_of); }
@@ -27,11 +43,11 @@ API int nvmlSystemGetDriverVersion(char* text, unsigned bytes) {
   return 0;
 }
 API int nvmlDeviceGetCount_v2(unsigned* count) {
-  *count = unsigned(description().count);
+  *count = unsigned(machine_count());
   return 0;
 }
 API int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** handle) {
-  if (index >= unsigned(description().count)) return NVML_INVALID;
+  if (index >= unsigned(machine_count())) return NVML_INVALID;
   *handle = &handle_of[index];
   return 0;
 }
@@ -62,7 +78,7 @@ struct MemoryInfo {
 };
 API int nvmlDeviceGetMemoryInfo(void* handle, MemoryInfo* info) {
   info->total = description().total;
-  info->used = in_use(number_of(handle));
+  info->used = used_by_all(number_of(handle));
   info->free = info->total - info->used;
   return 0;
 }
@@ -73,22 +89,39 @@ struct MemoryInfo2 {
 API int nvmlDeviceGetMemoryInfo_v2(void* handle, MemoryInfo2* info) {
   info->total = description().total;
   info->reserved = 0;
-  info->used = in_use(number_of(handle));
+  info->used = used_by_all(number_of(handle));
   info->free = info->total - info->used;
   return 0;
 }
+struct ProcessInfoV1 {
+  unsigned pid;
+  unsigned long long bytes;
+};
 struct ProcessInfo {
   unsigned pid;
   unsigned long long bytes;
   unsigned instance, compute_instance;
 };
-API int nvmlDeviceGetComputeRunningProcesses_v3(void* handle, unsigned* count, ProcessInfo* list) {
-  if (*count && list) list[0] = {unsigned(getpid()), in_use(number_of(handle)), ~0u, ~0u};
-  *count = 1;
+template <typename Info>
+static int list_processes(void* handle, unsigned* count, Info* list) {
+  sharing::Process found[sharing::MAX_PROCESSES + 1];
+  unsigned size = unsigned(sharing::processes(number_of(handle), found));
+  if (size_t own = used_by_this(number_of(handle))) found[size++] = {getpid(), own};
+  bool has_room = list && *count >= size;
+  *count = size;
+  if (!has_room) return NVML_INSUFFICIENT_SIZE;
+  for (unsigned index = 0; index < size; index++) {
+    memset(&list[index], 0xff, sizeof(Info));  // no instances of a partitioned GPU
+    list[index].pid = unsigned(found[index].pid);
+    list[index].bytes = found[index].bytes;
+  }
   return 0;
 }
-API int nvmlDeviceGetComputeRunningProcesses(void* handle, unsigned* count, ProcessInfo* list) {
-  return nvmlDeviceGetComputeRunningProcesses_v3(handle, count, list);
+API int nvmlDeviceGetComputeRunningProcesses_v3(void* handle, unsigned* count, ProcessInfo* list) {
+  return list_processes(handle, count, list);
+}
+API int nvmlDeviceGetComputeRunningProcesses(void* handle, unsigned* count, ProcessInfoV1* list) {
+  return list_processes(handle, count, list);
 }
 struct Utilization {
   unsigned gpu, memory;

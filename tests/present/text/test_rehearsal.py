@@ -36,6 +36,27 @@ def test_a_program_that_does_not_fit_says_how_much_is_missing() -> None:
 
     assert "runs out of memory in step 4; 52.00 GiB are needed, 12.00 GiB more than it has." in text
     assert "step 4 ran out of memory" in text
+    assert "enough for it: h100-80gb and a100-80gb (--gpu); --largest" in text
+
+
+def test_more_than_any_gpu_has() -> None:
+    text = "\n".join(rehearsal_lines(rehearsal(process(out_of_memory=True), needed=500 * GIB)))
+
+    assert "no GPU that tbmem knows has that much; --largest" in text
+
+
+def test_the_lines_of_the_peak() -> None:
+    # given a peak that seven lines have made, before the first optimizer step
+    lines = {f"train.py:{number}": GIB for number in range(7)}
+    device = replace(process().devices[0], step=1)
+    result = rehearsal(process(devices=(device,)), phase="OTHER", by_line=lines)
+
+    # when it is shown, then the largest have a row
+    text = "\n".join(rehearsal_lines(result))
+    assert "before the end of step 1" in text
+    assert "train.py:5" in text
+    assert "train.py:6" not in text
+    assert "1 more" in text
 
 
 def test_without_a_second_run_nothing_is_said_about_what_is_missing() -> None:
