@@ -40,7 +40,7 @@ from tbmem.units import MIB
 
 STEPS = 3
 LIMITS = {"allocated": 0.005, "reserved": 0.01}
-NOTED = ("is not counted", "was left out", "of its own size", "one segment of 2 MiB higher")
+NOTED = ("is not counted", "was left out", "of its own size")
 """What a note says that names a difference."""
 _MISSING = re.compile(r"No module named|needs (transformers|peft)|pip install (transformers|peft)")
 """Errors of a training whose package is not installed."""

@@ -229,10 +229,6 @@ _NO_LAYERS = (
     "--checkpoint changed nothing: no repeated layers were found in the model; checkpoint its parts in the factory"
     " (torch.utils.checkpoint)"
 )
-_RECOMPUTED = (
-    "layers that are computed again may take other blocks than here: reserved bytes of real runs were seen to be"
-    " one segment of 2 MiB higher"
-)
 _ONE_UNIT = (
     "--fsdp shards the whole model as one unit: no repeated layers were found in it, so that all of its parameters are"
     " whole at once; keep layers in a ModuleList, or in attributes with numbers (layer1, layer2)"
@@ -258,8 +254,6 @@ def notes_on(job: Job, training: Training, tracker: AllocationTracker, dtype: st
         yield from [_NO_LAYERS] * job.checkpoint + [_ONE_UNIT] * (job.fsdp > 1)
     operators = tracker.log.operators
     if job.device == "cuda" or job.instead:
-        if job.checkpoint:
-            yield _RECOMPUTED
         if _CONVOLUTION in operators:
             yield _CUDNN_TAKES
         kinds = sorted({type(part).__name__ for part in training.model.modules() if isinstance(part, nn.RNNBase)})

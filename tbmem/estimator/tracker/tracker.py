@@ -134,7 +134,9 @@ class AllocationTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _log(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Log an operator's results, and what a GPU allocates and frees while it runs."""
-        accumulates = _in_backward() and (func in _SUMS or _adds_gradients(func, args, kwargs))
+        # with a graph of gradients, and in a forward that is computed again, autograd accumulates out of place
+        in_place = _in_backward() and not torch.is_grad_enabled()
+        accumulates = in_place and (func in _SUMS or _adds_gradients(func, args, kwargs))
         held: list[int] = []
         for block in self._blocks(func, args):
             if isinstance(block, Result):

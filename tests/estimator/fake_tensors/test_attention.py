@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from tbmem.estimator.fake_tensors import attention
 from tbmem.estimator.fake_tensors.attention import Attention, kernel_for
+from tbmem.estimator.worker import simulate_jobs
+from tbmem.model.job import Job
+from tbmem.model.simulated_run import SimulatedRun
 
 HALF, SINGLE = torch.bfloat16, torch.float32
 AMPERE, HOPPER, TURING, ADA = (8, 0), (9, 0), (7, 5), (8, 9)
@@ -76,3 +81,32 @@ def test_the_kernel_follows_what_it_is_asked(
 def test_kernels_that_were_switched_off_are_not_taken() -> None:
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         assert choice(HOPPER, HALF) == "math"
+
+
+class Turned(nn.Module):
+    """A linear layer, applied twice to inputs that do not lie side by side."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.layer(self.layer(values.transpose(0, 1)).transpose(0, 1))
+        return result
+
+
+def turned() -> Any:
+    return Turned(), (torch.zeros(5, 7, 64),)
+
+
+def test_autocast_keeps_a_weight_for_inputs_that_lie_otherwise() -> None:
+    # given
+    job = Job(model=f"{__name__}:turned", search_path=str(Path(__file__).parents[3]), inference=True, amp="float16")
+    # when
+    (run,) = simulate_jobs([job])
+    assert isinstance(run, SimulatedRun), run
+    # then the weight is cast once in each of two steps, and its input is copied: it is folded into rows
+    casts = (run.size == 64 * 64 * 2) & (run.operator == run.operators.index("aten::_to_copy"))
+    assert run.step[casts].tolist() == [0, 1]
+    assert "aten::clone" in run.operators
+    assert "aten::bmm" not in run.operators

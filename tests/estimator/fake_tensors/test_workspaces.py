@@ -133,3 +133,58 @@ def test_a_gru_cell_has_the_shapes_of_torchs_own(bias: bool, gru_kernels: None) 
     for given in (state, *gates, *biases):
         assert given.grad is not None
         assert given.grad.shape == given.shape
+
+
+def blocks(operator: Any, *args: Any) -> list[Any]:
+    """What an operator allocates: sizes, and the numbers of its results in brackets."""
+    return [[block.number] if isinstance(block, Result) else block for block in blocks_of(operator, args, AMPERE)]
+
+
+def test_tensors_that_lie_otherwise_are_copied_before_the_results() -> None:
+    # given 2 samples of 8 channels and 16 places, with channels last in memory
+    plain = torch.empty(2, 8, 4, 4, device="meta")
+    turned = torch.empty(2, 4, 4, 8, device="meta").permute(0, 3, 1, 2)
+    weight = torch.empty(8, 8, 1, 1, device="meta")
+    size = 2 * 8 * 16 * 4
+    # then
+    assert blocks(ATEN.native_layer_norm.default, turned, [4]) == [size, [-1]]
+    assert blocks(ATEN.native_layer_norm_backward.default, plain, turned) == [size, [-1]]
+    backward = (None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False])
+    assert blocks(ATEN.convolution_backward.default, turned, plain, weight, *backward) == [size, [0], [1], -size, [-1]]
+    assert blocks(ATEN.convolution_backward.default, plain, plain, weight, *backward) == [[0], [1], [-1]]
+
+
+def test_group_norm_has_factors_of_each_channel_and_group() -> None:
+    # given 2 samples of 6 channels in 3 groups
+    half = torch.empty(2, 6, 4, 4, dtype=torch.float16, device="meta")
+    weight = half.new_empty(6)
+    # then they are float32
+    channels, groups = 2 * 6 * 4, 2 * 3 * 4
+    assert blocks(ATEN.native_group_norm.default, half, weight, weight, 2, 6, 16, 3, 1e-5) == [[-1], channels, channels]
+    backward = (half, half, None, None, weight, 2, 6, 16, 3, [True, True, True])
+    freed = [-groups, -groups]
+    assert blocks(ATEN.native_group_norm_backward.default, *backward) == [
+        *([-1], channels, channels, groups, groups, channels),
+        *freed,
+    ]
+
+
+def test_a_reduced_loss_has_the_storage_of_all_losses() -> None:
+    rows = torch.empty(128, 4, device="meta")
+
+    result, beside = blocks_of(ATEN.mse_loss.default, (rows, rows), AMPERE)
+
+    assert result == Result(0, 2048)
+    assert beside == 2048
+
+
+def test_random_numbers_of_attention_are_on_the_host_with_dropout() -> None:
+    query = torch.empty(2, 8, 128, 64, device="meta")
+    attention = ATEN._scaled_dot_product_efficient_attention.default
+
+    assert blocks(attention, query, query, query, None, True, 0.1, False) == [[0], [1]]
+    assert blocks(attention, query, query, query, None, True, 0.0, False) == [[2], [3], [-1]]
+
+
+def test_small_integers_are_summed_as_long_ones() -> None:
+    assert blocks(ATEN.sum.default, torch.empty(100, dtype=torch.bool, device="meta")) == [[-1], 800]

@@ -74,6 +74,19 @@ def test_ddp_divides_nothing_and_holds_buckets_as_large_as_the_gradients() -> No
     assert bytes_of("ddp", Category.COMMUNICATION) == 2 * bytes_of("alone", Category.PARAMETER)
 
 
+def test_ddp_divides_its_bucket_in_the_order_of_the_gradients() -> None:
+    # when the second step begins
+    run = runs()["ddp"]
+    buckets = (run.category == Category.COMMUNICATION) & (
+        run.operator == run.operators.index("aten::empty.memory_format")
+    )
+    whole, *parts = run.size[buckets].tolist()
+    # then the bucket of all is freed, and several take its place
+    assert run.free_event[buckets][0] < run.alloc_event[buckets][1]
+    assert len(parts) > 2
+    assert sum(parts) == whole
+
+
 def test_tensor_parallelism_divides_the_layers() -> None:
     assert bytes_of("tensor", Category.PARAMETER) < 0.6 * bytes_of("alone", Category.PARAMETER)
 
