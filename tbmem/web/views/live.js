@@ -144,7 +144,9 @@ class LivePage {
     if (forecasts.length) this.cones.draw(forecastChart(this.answer));
     const texts = forecasts.slice(0, MOST_FORECASTS).map((one) => el("p", {}, forecastText(one, this.answer)));
     replace(this.forecast, forecasts.length ? [el("h3", {}, "Forecast"), ...texts, this.cones.node] : []);
-    replace(this.status, Object.entries(status).slice(0, MOST_RUNS).map(([run, one]) => el("span", { class: `state ${one.status}`, title: run }, one.status_text)));
+    const states = Object.entries(status).slice(0, MOST_RUNS);
+    const name = (run) => (states.length > 1 ? `${run}: ` : "");
+    replace(this.status, states.map(([run, one]) => el("span", { class: `state ${one.status}` }, `${name(run)}${one.status_text}`)));
     if (news) this.drawn = el("div", {}, [this.findings(), this.windows()].filter(Boolean));
     replace(this.lists, this.drawn, this.latest());
   }

@@ -61,7 +61,8 @@ export function forecastChart(answer) {
     colour: lines[at].colour,
     text: `full at step ~${whole(one.step)}`,
   }));
-  const last = Math.max(...cones.map((cone) => Math.min(cone.high ?? Infinity, 2 * cone.at - cone.x)));
+  // later ones may reach out of the picture
+  const last = Math.min(cones[0].high ?? Infinity, 2 * cones[0].at - cones[0].x);
   const limits = [...new Set(shown.map((one) => one.limit))];
   return {
     lines,
@@ -118,7 +119,7 @@ function scaleOf(lists, capacities) {
   const span = Math.max(top - low, LEAST * top);
   const near = capacities.filter((one) => one >= top && one - top <= span);
   const bottom = low < span / 3 ? 0 : Math.max((top + low - span) / 2 - 0.05 * span, 0);
-  return { bottom, top: Math.max(bottom + 1.05 * span, ...near) };
+  return { bottom, top: Math.max(top, bottom + 1.05 * span, ...near) };
 }
 
 function curvesOf(answer, series, kinds) {
