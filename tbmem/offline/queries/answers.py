@@ -102,6 +102,7 @@ class Answers:
             "index": self._index,
             "overview": self._overview,
             "live": self._live,
+            "progress": self._progress,
             "ranks": self._ranks,
             "compare": self._compare,
             "sides": self._side_by_side,
@@ -242,6 +243,10 @@ class Answers:
             "errors": [error for run in runs for error in run.errors],
             "empty": empty,
         }
+
+    def _progress(self, params: QueryParams) -> Any:
+        parts = [self._reader.progress(self._reader.run(name)) for name in params.all("run")]
+        return {"read": sum(read for read, _ in parts), "bytes": sum(size for _, size in parts)}
 
     def _ranks(self, params: QueryParams) -> Any:
         run = self._reader.run(params.text("run"))
