@@ -1,10 +1,10 @@
 """How fast the Memory tab answers; run as ``python benchmarks/plugin.py``.
 
 A window of a million allocations and a live log of a million steps are made, the latter once as tbmem writes it by
-default (a row for ten steps) and once with a row for each step, which then goes on while it is asked for. Each view is asked for as TensorBoard would ask: the
-first time in a process that has read nothing (cold), then with the file read but other parameters (cached). The page
-is opened in a headless Chromium. Beside it, the way from a trace's file to its memory curve, against
-torch-tb-profiler's own on the same file.
+default (a row for ten steps) and once with a row for each step, which then goes on while it is asked for. Each view is
+asked for as TensorBoard would ask: the first time in a process that has read nothing (cold), then with the file read
+but other parameters (cached). The page is opened in a headless Chromium. Beside it, the way from a trace's file to its
+memory curve, against torch-tb-profiler's own on the same file.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ from tbmem.sources.runs.catalog import Catalog, roots_of
 
 _log = logging.getLogger(__name__)
 _YEAR = 365 * 24 * 3600
-_CHANGING = ("index", "overview")
-"""Views that contain the elapsed time and are never cached."""
+_CHANGING = ("index", "overview", "progress")
+"""Answers that change with time and are never cached."""
 _NEW = "after"
 """Parameter of a question for what is new: asked once."""
 _CACHED_ANSWERS = 256

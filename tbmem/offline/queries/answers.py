@@ -110,6 +110,7 @@ class Answers:
             "overview": self._overview,
             "remedies": self._remedies,
             "live": self._live,
+            "progress": self._progress,
             "ranks": self._ranks,
             "compare": self._compare,
             "sides": self._side_by_side,
@@ -272,6 +273,10 @@ class Answers:
             "errors": [error for run in runs for error in run.errors],
             "empty": empty,
         }
+
+    def _progress(self, params: QueryParams) -> Any:
+        parts = [self._reader.progress(self._reader.run(name)) for name in params.all("run")]
+        return {"read": sum(read for read, _ in parts), "bytes": sum(size for _, size in parts)}
 
     def _ranks(self, params: QueryParams) -> Any:
         run = self._reader.run(params.text("run"))

@@ -102,13 +102,23 @@ class RunReader:
         """A live log up to its current end: the records without samples, the state of its rank, and the samples."""
         path = str(file.path)
         with self._locked(path):
-            log = self._logs.pop(path, None) or FollowedLog(file.path)
-            with self._noting_errors(file):
-                series = log.read()
-            self._logs[path] = log
+            log = self._logs[path] = self._logs.pop(path) if path in self._logs else FollowedLog(file.path)
+            try:
+                with self._noting_errors(file):
+                    series = log.read()
+            except BaseException:
+                self._logs.pop(path, None)
+                raise
             rest = log.rest
         self._trim()
         return rest, log.state, series
+
+    def progress(self, run: Run) -> tuple[int, int]:
+        """Bytes of a run's logs that have been read, and of all of them."""
+        logs = run.of(LOG)
+        followed = [(self._logs.get(str(file.path)), file.bytes) for file in logs]
+        read = sum(min(log.log.position, size) for log, size in followed if log is not None)
+        return read, sum(file.bytes for file in logs)
 
     @contextmanager
     def _locked(self, name: str) -> Iterator[None]:

@@ -25,6 +25,7 @@ const LEAST = 0.02;
 /** Share of a curve's points that an axis may leave out below: those of the first steps. */
 const SETTLING = 0.02;
 const CONES = 4;
+const GOES_ON = ["running", "starting", "unknown"];
 /** Room for a mark as a share of a chart's width. */
 const MARK = 0.01;
 
@@ -61,7 +62,8 @@ export function forecastChart(answer) {
     colour: lines[at].colour,
     text: `full at step ~${whole(one.step)}`,
   }));
-  const last = Math.max(...cones.map((cone) => Math.min(cone.high ?? Infinity, 2 * cone.at - cone.x)));
+  // later ones may reach out of the picture
+  const last = Math.min(cones[0].high ?? Infinity, 2 * cones[0].at - cones[0].x);
   const limits = [...new Set(shown.map((one) => one.limit))];
   return {
     lines,
@@ -76,12 +78,13 @@ export function forecastChart(answer) {
 export function forecastText(one, answer) {
   const late = one.step_high === null ? "at the earliest" : `to ${whole(one.step_high)}`;
   const range = one.step_low === null ? "" : ` (${whole(one.step_low)} ${late})`;
-  const time = one.seconds === null ? "" : `, ${duration(one.seconds)} after the last row, at ${moment(one.time)}`;
+  const goesOn = GOES_ON.includes(answer.status[one.run]?.status);
+  const time = one.seconds === null || !goesOn ? "" : `, ${duration(one.seconds)} after the last row, at ${moment(one.time)}`;
   const rate = `${signedBytes(one.bytes_per_step)} per step`;
   const series = answer.series.find((other) => isOf(one, other));
   const place = answer.series.length > 1 && series ? `${nameOf(series, answer.series)}: ` : "";
   const what = one.is_capacity ? `The capacity of ${bytes(one.limit)}` : `The limit of ${bytes(one.limit)}`;
-  return `${place}${what} is reached at step ~${whole(one.step)}${range}${time}, if it goes on at ${rate}.`;
+  return `${place}${what} ${goesOn ? "is" : "would be"} reached at step ~${whole(one.step)}${range}${time}, if it ${goesOn ? "goes" : "went"} on at ${rate}.`;
 }
 
 /** Marks of the findings and of out-of-memory that lie on some curves. */
@@ -118,7 +121,7 @@ function scaleOf(lists, capacities) {
   const span = Math.max(top - low, LEAST * top);
   const near = capacities.filter((one) => one >= top && one - top <= span);
   const bottom = low < span / 3 ? 0 : Math.max((top + low - span) / 2 - 0.05 * span, 0);
-  return { bottom, top: Math.max(bottom + 1.05 * span, ...near) };
+  return { bottom, top: Math.max(top, bottom + 1.05 * span, ...near) };
 }
 
 function curvesOf(answer, series, kinds) {
