@@ -168,20 +168,11 @@ def really_run(job: Job) -> None:
     from tbmem.estimator.workload.workload import make_workload
 
     torch.manual_seed(0)
-    _say_that_nothing_is_packed()
     if job.world_size == 1:
         Training(job, make_workload(job), NullObserver()).run()
     else:
         _run_rank(job)
     torch.cuda.synchronize()
-
-
-def _say_that_nothing_is_packed() -> None:
-    """Transformers asks the device whether sequences are packed, and a simulated one has no values to answer with."""
-    with contextlib.suppress(ImportError):
-        from transformers import masking_utils
-
-        masking_utils.find_packed_sequence_indices = lambda *_: None
 
 
 def _run_rank(job: Job) -> None:

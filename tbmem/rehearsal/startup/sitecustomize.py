@@ -44,7 +44,12 @@ def _load_device() -> None:
     ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)  # its functions come before those of CUDA's own libraries
     for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
         ctypes.CDLL(os.path.join(os.path.dirname(path), name))
-    for name, function in (("torch", _torch_is_there), ("transformers.generation.utils", _generation_is_there)):
+    functions = {
+        "torch": _torch_is_there,
+        "transformers.generation.utils": _generation_is_there,
+        "transformers.masking_utils": _masks_are_there,
+    }
+    for name, function in functions.items():
         sys.meta_path.insert(0, _AfterImport(name, function))
 
 
@@ -60,11 +65,20 @@ def _torch_is_there(_: ModuleType) -> None:
 
 def _generation_is_there(module: ModuleType) -> None:
     try:
-        from tbmem.rehearsal.generation import end_at_the_last_token
+        from tbmem.rehearsal.transformers_answers import end_at_the_last_token
 
         end_at_the_last_token(module)
     except Exception as error:
         sys.stderr.write(f"tbmem: generate() may not end in this rehearsal: {error}\n")
+
+
+def _masks_are_there(module: ModuleType) -> None:
+    try:
+        from tbmem.rehearsal.transformers_answers import no_packed_sequences
+
+        no_packed_sequences(module)
+    except Exception as error:
+        sys.stderr.write(f"tbmem: attention masks may be larger in this rehearsal: {error}\n")
 
 
 def _run_hidden_module() -> None:

@@ -1,4 +1,4 @@
-"""Generation of text ends at its last token."""
+"""What transformers asks of the device: whether it is done, whether sequences are packed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tbmem.rehearsal.generation import end_at_the_last_token
+from tbmem.rehearsal.transformers_answers import end_at_the_last_token, no_packed_sequences
 
 
 class Mixin:
@@ -37,3 +37,11 @@ def test_a_loop_without_a_limit_is_left_alone() -> None:
     mixin = type("GenerationMixin", (Mixin,), {})
     end_at_the_last_token(SimpleNamespace(GenerationMixin=mixin))
     assert mixin().sample(torch.zeros(2, 3, dtype=torch.long), None, done_at=12) == 12
+
+
+def test_each_row_is_one_sequence() -> None:
+    # given a module that asks the device, which answers that positions do not rise
+    module = SimpleNamespace(find_packed_sequence_indices=lambda positions: (positions.diff() != 1).cumsum(-1))
+    no_packed_sequences(module)
+    # when positions are zero, then there is no mask
+    assert module.find_packed_sequence_indices(torch.zeros(2, 4)) is None

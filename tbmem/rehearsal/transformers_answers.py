@@ -1,4 +1,4 @@
-"""Text generation on a device that computes nothing: it ends at its last token."""
+"""What transformers asks of the device, answered for one that computes nothing: is it done, are sequences packed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ import functools
 import sys
 from collections.abc import Callable
 from typing import Any
+
+
+def no_packed_sequences(module: Any) -> None:
+    """Let ``transformers.masking_utils`` take each row for one sequence.
+
+    It asks the device, where every value is zero; another answer would make a mask and take another attention kernel.
+    """
+    module.find_packed_sequence_indices = lambda *_, **__: None
 
 
 def end_at_the_last_token(module: Any) -> None:
