@@ -14,7 +14,7 @@ from tbmem.analysis.runs.run_status import RankState, RunStatus, run_status
 from tbmem.errors import FileFormatError, TbmemError, UsageError
 from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import MonitorLog
-from tbmem.offline.queries.followed_log import FollowedLog
+from tbmem.offline.queries.followed_rank import FollowedRank
 from tbmem.present.views.live import DeviceSeries, LoggedRun
 from tbmem.present.views.recording_view import RecordingView
 from tbmem.present.views.run_schema import FileItem
@@ -52,7 +52,7 @@ class RunReader:
         self._lock = threading.Lock()
         self._locks: dict[str, threading.Lock] = {}
         self._subjects: OrderedDict[Key, RecordingView] = OrderedDict()
-        self._logs: OrderedDict[str, FollowedLog] = OrderedDict()
+        self._logs: OrderedDict[str, FollowedRank] = OrderedDict()
         self._errors: dict[Key, str] = {}
         self._edges: dict[str, tuple[LogEdges, Key, RankState]] = {}
         self._logged: OrderedDict[str, tuple[tuple[str, int], LoggedRun]] = OrderedDict()
@@ -102,7 +102,7 @@ class RunReader:
         """A live log up to its current end: the records without samples, the state of its rank, and the samples."""
         path = str(file.path)
         with self._locked(path):
-            log = self._logs[path] = self._logs.pop(path) if path in self._logs else FollowedLog(file.path)
+            log = self._logs[path] = self._logs.pop(path) if path in self._logs else FollowedRank(file.path)
             try:
                 with self._noting_errors(file):
                     series = log.read()

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tbmem.offline.queries import followed_log
-from tbmem.offline.queries.followed_log import FollowedLog
+from tbmem.offline.queries import followed_rank
+from tbmem.offline.queries.followed_rank import FollowedRank
 from tests.offline.queries.folder import GIB, HEADER, LEAK, Folder
 
 
-def _described(log: FollowedLog) -> tuple[object, ...]:
+def _described(log: FollowedRank) -> tuple[object, ...]:
     state = log.state
     (device,) = state.devices
     tracks = device.peak, device.last_level, device.growth_per_step(), device.judged
@@ -23,14 +23,14 @@ def test_piece_by_piece_and_at_once(folder: Folder, tmp_path: Path) -> None:
     whole = folder.log("a", steps=60, finding=LEAK).read_bytes()
     path = tmp_path / "monitor.jsonl"
     path.write_bytes(b"")
-    log = FollowedLog(path)
+    log = FollowedRank(path)
 
     for begin in range(0, len(whole), 999):
         with path.open("ab") as file:
             file.write(whole[begin : begin + 999])
         series = log.read()
 
-    at_once = FollowedLog(path)
+    at_once = FollowedRank(path)
     assert [one.columns["step"].tolist() for one in series] == [one.columns["step"].tolist() for one in at_once.read()]
     assert _described(log) == _described(at_once)
     assert len(log.rest.findings) == 1
@@ -38,7 +38,7 @@ def test_piece_by_piece_and_at_once(folder: Folder, tmp_path: Path) -> None:
 
 def test_a_run_that_is_resumed_begins_anew(folder: Folder) -> None:
     path = folder.log("a", steps=9)
-    log = FollowedLog(path)
+    log = FollowedRank(path)
     log.read()
     lines = path.read_text().splitlines(keepends=True)
 
@@ -51,8 +51,8 @@ def test_a_run_that_is_resumed_begins_anew(folder: Folder) -> None:
 
 
 def test_a_long_log_is_sampled_for_the_state(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(followed_log, "_STATE_ROWS", 40)
-    log = FollowedLog(folder.log("a", steps=500, peak=2 * GIB))
+    monkeypatch.setattr(followed_rank, "_STATE_ROWS", 40)
+    log = FollowedRank(folder.log("a", steps=500, peak=2 * GIB))
 
     log.read()
 

@@ -18,7 +18,7 @@ from tbmem.sources.runs.log_reader import ColumnLog, DeviceColumns, sample_rows
 _STATE_ROWS = 4000
 
 
-class FollowedLog:
+class FollowedRank:
     """A live log up to its current end; each call of ``read`` takes time for what is new only.
 
     Args:
