@@ -12,7 +12,6 @@ Trainings whose package (transformers, peft) is not installed are left out.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import math
 import multiprocessing
