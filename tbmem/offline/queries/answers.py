@@ -99,6 +99,7 @@ class Answers:
         self._source, self._written, self._now = source, written, now
         self._views: Mapping[str, Callable[[QueryParams], Any]] = {
             "index": self._index,
+            "progress": lambda params: self._progress(),
             "overview": self._overview,
             "live": self._live,
             "ranks": self._ranks,
@@ -124,6 +125,20 @@ class Answers:
         if view not in self._views:
             raise MissingError(f"there is no view {view!r}; there are {', '.join(self._views)}")
         return self._views[view](QueryParams(params))
+
+    def cancel(self, params: Params) -> None:
+        """Stop the work of a number; errors as for ``answer``."""
+        self._reader.cancel(QueryParams(params).integer("work", None))
+
+    def _progress(self) -> Any:
+        """The files that are being read."""
+        now = time.monotonic()
+        return {
+            "work": [
+                {"work": number, "name": one.name, "stage": one.stage, "share": one.share, "seconds": now - one.begun}
+                for number, one in self._reader.work().items()
+            ]
+        }
 
     def subject(self, run: str | None, file: str | None) -> RecordingView:
         """A recording, analyzed; errors as for ``answer``."""

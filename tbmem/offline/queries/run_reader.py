@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import mmap
 import os
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +24,7 @@ from tbmem.errors import FileFormatError, TbmemError, UsageError
 from tbmem.model.columns import I64
 from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import MonitorLog, parse_line
+from tbmem.model.progress import CancelledError, Work, progress, working
 from tbmem.present.views.live import DeviceSeries, LoggedRun
 from tbmem.present.views.recording_view import RecordingView
 from tbmem.present.views.run_schema import FileItem
@@ -68,6 +70,19 @@ class RunReader:
         self._errors: dict[Key, str] = {}
         self._edges: dict[str, tuple[Key, RankState]] = {}
         self._logged: OrderedDict[str, tuple[tuple[str, int], LoggedRun]] = OrderedDict()
+        self._work: dict[int, Work] = {}
+        self._numbers = itertools.count()
+        self._cancelled: Counter[str] = Counter()
+
+    def work(self) -> dict[int, Work]:
+        """The files that are being read, by number."""
+        with self._lock:
+            return dict(self._work)
+
+    def cancel(self, number: int) -> None:
+        """Stop reading a file, for all that wait for it; nothing, if it has been read."""
+        if (work := self.work().get(number)) is not None:
+            work.is_cancelled = True
 
     def run(self, name: str | None, key: str = "run") -> Run:
         """The run of a name, given by the parameter ``key``."""
@@ -129,11 +144,26 @@ class RunReader:
 
     @contextmanager
     def _locked(self, file: RunFile) -> Iterator[None]:
-        """Allow one reader at a time for each file."""
+        """Allow one reader at a time for each file, followed and perhaps cancelled by another thread."""
+        path, number, work = str(file.path), next(self._numbers), Work(file.file)
         with self._lock:
-            lock = self._locks.setdefault(str(file.path), threading.Lock())
+            lock = self._locks.setdefault(path, threading.Lock())
+            cancelled = self._cancelled[path]
         with lock:
-            yield
+            # who waited for work that was cancelled does not begin it again
+            work.is_cancelled = self._cancelled[path] > cancelled
+            with self._lock:
+                self._work[number] = work
+            try:
+                with working(work):
+                    progress("reading")
+                    yield
+            except CancelledError:
+                self._cancelled[path] += 1
+                raise
+            finally:
+                with self._lock:
+                    del self._work[number]
 
     @contextmanager
     def _noting_errors(self, file: RunFile) -> Iterator[None]:

@@ -7,6 +7,7 @@ of entries that several share. Sizes are bytes, times Unix seconds, unless the f
 | route | parameters (identity **bold**) | answer |
 |---|---|---|
 | ``data/index`` | | ``overview.index_view`` |
+| ``data/progress`` | | ``work``: the files that are being read; POST ``data/cancel?work=NUMBER`` stops one |
 | ``data/overview`` | **run** (repeated; without one the latest twenty) | ``runs`` of ``overview.overview_of`` |
 | ``data/live`` | **run** (repeated), x=step/time, from, to, points | ``series`` of ``live.live_series``, ... |
 | ``data/ranks`` | **run**, recordings=1 (also their peaks) | ``overview.rank_columns`` |

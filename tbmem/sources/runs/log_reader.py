@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tbmem.errors import FileFormatError
 from tbmem.model.columns import F64
 from tbmem.model.monitor_log import ROW_FIELDS, MonitorLog, SampleRow, parse_line
+from tbmem.model.progress import progress
 
 _LEFT_OUT = {
     *("device", "rank", "active", "inactive_split", "live_blocks", "alloc_retries", "ooms", "updated"),
@@ -52,10 +53,12 @@ class _Lines:
     def _new_lines(self) -> Iterator[bytes]:
         """Blocks of the lines completed since the last call; an incomplete line is left for the next call."""
         with open(self.path, "rb") as file:
-            if file.seek(0, os.SEEK_END) < self._position:
+            size = file.seek(0, os.SEEK_END)
+            if size < self._position:
                 self.__init__(self.path)  # type: ignore[misc]  # the file was replaced
             file.seek(self._position)
             while chunk := file.read(_CHUNK):
+                progress("reading", min(self._position / (size or 1), 1.0))
                 self._position += len(chunk)
                 lines, end, self._tail = (self._tail + chunk).rpartition(b"\n")
                 if end:
