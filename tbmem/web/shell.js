@@ -91,9 +91,7 @@ export class Shell {
   /** Show what the server reads, in the place of another view. */
   wait(view, turn) {
     if (turn !== this.turn) return;
-    this.working?.remove();
-    this.working = workPanel();
-    this.head.append(this.working);
+    if (!this.working?.isConnected) this.head.append((this.working = workPanel()));
     if (this.main.dataset.drawn !== view.name) replace(this.main);
   }
 
