@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from tbmem.errors import FileFormatError, UsageError
 from tbmem.model.files import MONITOR_LOG
 from tbmem.model.monitor_log import SampleRow, to_line
+from tbmem.model.progress import CancelledError, progress
 from tbmem.model.sample import MemorySample
 from tbmem.offline.queries.run_reader import MissingError, RunReader, reason
 from tbmem.sources.runs.catalog import Catalog, Root
@@ -100,7 +104,8 @@ def test_reading_is_followed_and_can_be_cancelled(recorded: Folder, monkeypatch:
     started = Event()
 
     def endless(*_: object, **__: object) -> None:
-        while True:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
             progress("reading", 0.5)
             started.set()
 
@@ -118,6 +123,7 @@ def test_reading_is_followed_and_can_be_cancelled(recorded: Folder, monkeypatch:
         assert started.wait(30)
         (work,) = recorded.ask("progress")["work"]
         second = pool.submit(ask)
+        time.sleep(0.3)  # until it waits
 
         # when it is cancelled
         recorded.answers.cancel({"work": [str(work["work"])]})
