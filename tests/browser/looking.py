@@ -60,7 +60,7 @@ def see_live(browser: Browser, ask: Ask, run: str) -> None:
     for finding in loud:
         has(browser, ".finding-list", finding["message"])
     assert len(chart["stretches"]) == len(answer["windows"])
-    assert painted(browser, 0) >= 3
+    browser.wait_for(lambda: painted(browser, 0) >= 3)
 
 
 def see_timeline(browser: Browser, ask: Ask, run: str, file: str) -> None:
