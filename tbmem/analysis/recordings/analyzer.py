@@ -49,7 +49,6 @@ def analyze(
     recorded = timeline
     progress("analysing")
     timeline, labels = categorize(timeline, book, table)
-    progress("analysing", 0.5)
     lines = SourceLines(timeline.stacks)
     modules = module_codes(timeline)
     states = [peak_state(timeline, number) for number in range(len(timeline.devices))]
