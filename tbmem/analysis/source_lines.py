@@ -12,6 +12,7 @@ from tbmem.model.stacks import Frame, StackTable
 
 _NATIVE = (re.compile(r"Backward\d*::apply|autograd::generated::"), re.compile(r"at::_ops::\w+::call"))
 """Preferred C++ frames, for backward, which has no Python frames."""
+_FILE = re.compile(r"(.+):\d+ |.*\((.+)\)$")
 DEEPEST = 60
 """Maximum number of frames of a reported stack."""
 
@@ -59,6 +60,12 @@ def end_of_path(file: str) -> str:
 def is_own(frame: Frame) -> bool:
     """Whether a frame is neither torch's, nor an installed package's, nor C++."""
     return owner_of(frame.file) is Owner.USER
+
+
+def is_own_text(text: str) -> bool:
+    """``is_own`` of a frame as text."""
+    found = _FILE.match(text)
+    return found is not None and owner_of(found[1] or found[2]) is Owner.USER
 
 
 def _rank(frame: Frame) -> int:

@@ -22,7 +22,15 @@ _TORCH = re.compile(
     r"|.*torchinductor_"
 )
 """Also paths relative to ``sys.path``, as torch's profiler writes them, and files of its compiler."""
-_INSTALLED = re.compile(r".*(site|dist)-packages/|.*(/usr(/local)?|conda\d?|env)/bin/[^/]*$")
+_PACKAGES = (
+    *("accelerate", "apex", "bitsandbytes", "datasets", "deepspeed", "diffusers", "einops", "fairscale", "fairseq"),
+    *("flash_attn", "huggingface_hub", "ignite", "jax", "kornia", "lightning", "lightning_fabric", "megatron", "mmcv"),
+    *("mmengine", "numpy", "pandas", "peft", "PIL", "pytorch_lightning", "ray", "scipy", "sentence_transformers"),
+    *("sklearn", "tensorboard", "timm", "tokenizers", "torch_geometric", "torchaudio", "torchdata", "torchmetrics"),
+    *("torchtext", "torchvision", "tqdm", "transformers", "triton", "trl", "vllm", "wandb", "xformers"),
+)
+"""Packages as torch's profiler writes their files: relative to ``sys.path``, so without ``site-packages/``."""
+_INSTALLED = re.compile(rf"({'|'.join(_PACKAGES)})/|.*(site|dist)-packages/|.*(/usr(/local)?|conda\d?|env)/bin/[^/]*$")
 _PYTHON = re.compile(r"<|.*\.py:|.*/lib/python\d[\d.]*/|.*/Python\d+/Lib/", re.IGNORECASE)
 _NATIVE = re.compile(r".*\.(c|cc|cpp|cxx|cu|cuh|h|hpp|hxx|inc|s|pyx|so|dylib|dll|pyd)(\.\d+)*$|\?*$", re.IGNORECASE)
 

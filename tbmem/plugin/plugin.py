@@ -17,6 +17,7 @@ from tensorboard.plugins import base_plugin
 from werkzeug import wrappers
 
 from tbmem.errors import TbmemError
+from tbmem.model.progress import CancelledError
 from tbmem.offline.queries.answers import Answers
 from tbmem.offline.queries.run_reader import MissingError, OutsideError
 from tbmem.present.page import as_json, page_script, page_style
@@ -61,6 +62,9 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         params = dict(request.args.lists())
         query = json.dumps(params, sort_keys=True)
         with _http_errors():
+            if view == "cancel" and request.method == "POST":
+                self._answers.cancel(params)
+                return http_util.Respond(request, "{}", "application/json")
             if view in _CHANGING or _NEW in params:
                 content = self._encoded(view, query)
             else:
@@ -102,6 +106,8 @@ def _http_errors() -> Iterator[None]:
         raise errors.PermissionDeniedError(str(error)) from error
     except TbmemError as error:
         raise errors.InvalidArgumentError(str(error)) from error
+    except CancelledError as error:
+        raise errors.InvalidArgumentError(f"{error}: press ↻ to read it again") from error
     except Exception as error:
         # the page continues with the other views; the error is in TensorBoard's log
         _log.exception("the Memory tab could not answer")

@@ -28,7 +28,7 @@ _CATEGORIES = {
     "Expert/MoE": "#7D0000",
     "Attention": "#530025",
     "Embedding": "#7377FF",
-    "Normalization": "#A8EB71",
+    "Normalization": "#2AFD8F",
     "Loss": "#002CBF",
     "Convolution": "#67D88A",
     "Linear/MatMul": "#396470",

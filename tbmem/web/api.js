@@ -43,7 +43,7 @@ export async function fetchView(view, params = {}) {
   if (!kept.has(address)) {
     const answer = fetchJson(address);
     kept.set(address, answer);
-    answer.catch(() => kept.delete(address));
+    answer.then(() => (answer.isDone = true), () => kept.delete(address));
     if (kept.size > KEPT) kept.delete(kept.keys().next().value);
   }
   return kept.get(address);
@@ -54,15 +54,26 @@ export async function fetchNow(view, params) {
   return isReport() ? fromPage(view, params) : fetchJson(addressOf(view, params));
 }
 
-/** Clear the cache after data has changed. */
+/** Clear the cache after data has changed; what is still being answered is new enough. */
 export function forget() {
-  kept.clear();
+  for (const [address, answer] of kept) if (answer.isDone) kept.delete(address);
 }
 
-async function fetchJson(address) {
+/** What the server is reading, never from the cache. */
+export function fetchWork() {
+  return fetchJson("data/progress");
+}
+
+/** Cancel a piece of work of the server. */
+export function cancelWork(work) {
+  return fetchJson(`data/cancel?work=${work}`, { method: "POST" });
+}
+
+async function fetchJson(address, how = {}) {
   let reply;
   try {
-    reply = await fetch(address, { headers: { Accept: "application/json" } });
+    // without the browser's cache, as it holds a request back while another asks the same
+    reply = await fetch(address, { headers: { Accept: "application/json" }, cache: "no-store", ...how });
   } catch {
     throw new ViewError(0, "TensorBoard does not answer. Is it still running?");
   }

@@ -8,6 +8,7 @@ import { emptyState, failure } from "./parts.js";
 import { picker } from "./picker.js";
 import { get, onChange, set, setDefault } from "./state.js";
 import { startTheme } from "./theme.js";
+import { workPanel } from "./working.js";
 
 const ENDED = "ended";
 
@@ -80,6 +81,7 @@ export class Shell {
     const content = await this.content(view, asked, turn);
     clearTimeout(waiting);
     if (turn !== this.turn) return;
+    this.working?.remove();
     this.asked = asked;
     replace(this.main, content);
     if (this.main.dataset.drawn !== view.name) window.scrollTo(0, 0);
@@ -88,10 +90,11 @@ export class Shell {
     this.main.dataset.drawn = view.name;
   }
 
-  /** Show a loading note, unless the view is only redrawn. */
+  /** Show what the server reads, in the place of another view. */
   wait(view, turn) {
-    if (turn !== this.turn || this.main.dataset.drawn === view.name) return;
-    replace(this.main, el("p", { class: "note loading", role: "status" }, "Reading the files …"));
+    if (turn !== this.turn) return;
+    if (!this.working?.isConnected) this.head.append((this.working = workPanel()));
+    if (this.main.dataset.drawn !== view.name) replace(this.main);
   }
 
   async content(view, asked, turn) {

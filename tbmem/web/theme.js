@@ -20,9 +20,22 @@ const DARK = {
   capacity: "#ECEFF1",
   window: "rgba(86,180,233,0.16)",
 };
-// the palette of Okabe and Ito as in present/palette.py; some colours need a brighter variant in dark mode
-const FOR_DARK = { "#0072B2": "#3D9BD9", "#183263": "#6D8FD0", "#1C0070": "#A78BFA", "#0C15F8": "#7C86FF" };
-const FOR_DARK_TOO = { "#002CBF": "#6E8BFF", "#7D0000": "#D26A6A", "#530025": "#C2688F", "#5F6B76": "#A9B4BD" };
+// colours of present/palette.py that are another on the dark ground; tests/present/test_palette.py compares all of them
+const FOR_DARK = new Map([
+  ["#0072B2", "#3D9BD9"],
+  ["#47B7E8", "#ADC9FF"],
+  ["#183263", "#407B94"],
+  ["#7377FF", "#763BEF"],
+  ["#1C0070", "#8872FB"],
+  ["#0C15F8", "#8AAFFF"],
+  ["#7D0000", "#A55791"],
+  ["#530025", "#E96B39"],
+  ["#2AFD8F", "#E4C60C"],
+  ["#002CBF", "#8C61C4"],
+  ["#67D88A", "#85FC9E"],
+  ["#396470", "#366D5C"],
+  ["#5F6B76", "#A9B4BD"],
+]);
 const SERIES = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#332288", "#7A4A12"];
 const SERIES_DARK = ["#56B4E9", "#F0804A", "#2FC79A", "#E39CC4", "#F2BC45", "#8FD0F5", "#A99BE8", "#C9986A"];
 
@@ -46,8 +59,7 @@ export function colours() {
 /** A colour from the server, brightened in dark mode. */
 export function onGround(colour) {
   if (!dark() || !colour) return colour;
-  const key = colour.toUpperCase();
-  return FOR_DARK[key] ?? FOR_DARK_TOO[key] ?? colour;
+  return FOR_DARK.get(colour.toUpperCase()) ?? colour;
 }
 
 /** Colour of the n-th of several lines. */

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tbmem.analysis.source_lines import SourceLines
+from tbmem.analysis.source_lines import SourceLines, is_own_text
 from tbmem.model.stacks import StackBuilder
 
 TORCH = ("/x/site-packages/torch/nn/modules/linear.py", 5, "forward")
@@ -44,3 +44,11 @@ def test_no_stack() -> None:
 
     assert lines.line(-1) == ""
     assert lines.frames(-1) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "own"),
+    [("/u/train.py:31 forward", True), ("torch/nn/modules/module.py:1 _call_impl", False), ("at::empty (??)", False)],
+)
+def test_a_frame_as_text_is_owned_alike(text: str, own: bool) -> None:
+    assert is_own_text(text) is own

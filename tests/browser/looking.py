@@ -65,7 +65,7 @@ def see_live(browser: Browser, ask: Ask, run: str) -> None:
     for finding in loud:
         has(browser, ".finding-list", finding["message"])
     assert all(len(chart["stretches"]) == len(answer["windows"]) for chart in charts)
-    assert painted(browser, 0) >= 3
+    browser.wait_for(lambda: painted(browser, 0) >= 3)
 
 
 def see_steps(browser: Browser, ask: Ask, run: str, file: str) -> None:

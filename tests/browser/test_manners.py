@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,9 @@ def test_each_view_run_and_range_is_an_entry_in_the_history(browser: Browser, se
     browser.go("timeline")
     browser.click("#pick-run")
     browser.click("[data-value='leak']")
-    browser.until("document.querySelector('#pick-run').textContent === 'leak' && !document.querySelector('[aria-busy]')")
+    browser.until(
+        "document.querySelector('#pick-run').textContent === 'leak' && !document.querySelector('[aria-busy]')"
+    )
     looking.columns_of(browser)
     browser.drag(TOP, 0.2, 0.4)
     browser.until("document.querySelector('#brushed .tiles') !== null")
@@ -76,7 +79,7 @@ def test_a_run_or_file_that_is_not_there_is_an_error(browser: Browser, server: S
     browser.until("document.querySelector('main [role=alert]') === null")
 
 
-@pytest.mark.parametrize("width, height", [(1440, 900), (1024, 768)])
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1024, 768)])
 def test_what_is_clicked_is_shown_where_one_looks(
     browser: Browser, server: Server, trace: str, width: int, height: int
 ) -> None:
@@ -109,7 +112,16 @@ def test_what_is_clicked_is_shown_where_one_looks(
 def test_names_keep_the_room_in_a_narrow_window(browser: Browser, server: Server, trace: str) -> None:
     browser.size(390, 800)
     for view, table, column in (("operators", "operators", 1), ("peak", "peak-tensors", 2), ("ranks", "ranks", 1)):
-        browser.open(address(server, view, run="ranks" if view == "ranks" else "leak", file="" if view == "ranks" else trace, part="tensors"), view)
+        browser.open(
+            address(
+                server,
+                view,
+                run="ranks" if view == "ranks" else "leak",
+                file="" if view == "ranks" else trace,
+                part="tensors",
+            ),
+            view,
+        )
         browser.until(f"document.querySelector('#{table} tbody tr[data-at]') !== null")
         cell = f"document.querySelector('#{table} th:nth-child({column})').getBoundingClientRect()"
         least = 60 if view == "ranks" else 150
@@ -145,9 +157,7 @@ def test_keys_brush_and_go_through_the_bands(browser: Browser, server: Server, a
     assert browser.complaints() == []
 
 
-def test_an_export_has_all_rows(
-    browser: Browser, server: Server, ask: looking.Ask, trace: str, tmp_path: Path
-) -> None:
+def test_an_export_has_all_rows(browser: Browser, server: Server, ask: looking.Ask, trace: str, tmp_path: Path) -> None:
     # given a range with more allocations than the page shows of it
     browser.save_to(tmp_path)
     first, last = ask("timeline", run="leak", file=trace)["axis"]["extent"]
@@ -199,7 +209,53 @@ def test_text_can_be_read(browser: Browser, server: Server, trace: str, mode: st
     browser.script(f"document.body.classList.toggle('dark-mode', {json.dumps(mode == 'dark')})")
     browser.enter()
     browser.until(f"document.documentElement.dataset.theme === {mode!r}")
+    pale = {}
     for view in SEEN:
         browser.go(view)
-        assert browser.script(_CONTRASTS) == [], view
-        assert not [text for text in browser.texts("main td, main dd, main b, main p") if re.search(r"(^|\s)-0([^\d.]|\.0+\b|$)", text)]
+        pale[view] = browser.script(_CONTRASTS)
+        assert not [
+            text
+            for text in browser.texts("main td, main dd, main b, main p")
+            if re.search(r"(^|\s)-0([^\d.]|\.0+\b|$)", text)
+        ]
+    assert not any(pale.values()), pale
+
+
+def test_long_work_shows_how_far_it_is_and_can_be_cancelled(
+    browser: Browser, server: Server, ask: looking.Ask, logdir: Path, request: pytest.FixtureRequest
+) -> None:
+    # given a trace that takes a while
+    sizes = '"Total Allocated":%d,"Bytes":%d,"Addr":%d,"Device Id":-1,"Device Type":0'
+    event = '{"ph":"i","name":"[memory]","ts":%d,"args":{' + sizes + "}}"
+    events = ",\n  ".join(event % (at, 2000 - at % 2, 512 - 1024 * (at % 2), at // 2 + 1) for at in range(1_000_000))
+    (logdir / "long").mkdir()
+    request.addfinalizer(lambda: shutil.rmtree(logdir / "long"))  # also where the test fails
+    (logdir / "long/w.1.pt.trace.json").write_text(f'{{"traceEvents": [\n  {events}\n]}}')
+    browser.wait_for(lambda: any(one["run"] == "long" for one in ask("index")["runs"]))
+
+    # when it is opened, then its name, a share and a button are there, whatever was shown before
+    browser.open(address(server, "overview"), "overview")
+    browser.complaints()
+    browser.leave()
+    browser.script(f"location.hash = {json.dumps(address(server, 'timeline', run='long').partition('#')[2])}")
+    browser.enter()
+    browser.until("document.querySelector('.working progress') !== null")
+    looking.has(browser, ".working", "w.1.pt.trace.json")
+    browser.picture("working")
+    browser.script("document.querySelector('.working button').click()")
+
+    # and Cancel stops it on the server too
+    browser.until("document.querySelector('main [role=alert]') !== null")
+    looking.has(browser, "main [role=alert]", "was cancelled")
+    assert ask("progress") == {"work": []}
+
+
+def test_only_the_programs_own_frames_are_bold(browser: Browser, server: Server, trace: str) -> None:
+    browser.open(address(server, "peak", run="leak", file=trace, part="stacks"), "peak")
+
+    rows = "[...document.querySelectorAll('#peak-stacks tbody tr[data-at]')]"
+    browser.script(f"{rows}.find((row) => row.textContent.includes('training.py')).click()")
+    browser.until("document.querySelector('.detail .frames') !== null")
+
+    assert browser.texts(".detail .frames .own")
+    assert all("demo/training.py" in text for text in browser.texts(".detail .frames .own"))

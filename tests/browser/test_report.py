@@ -94,6 +94,24 @@ def test_each_view_shows_the_numbers_of_its_answer(
     assert browser.complaints() == []
 
 
+def test_back_and_forward_go_through_the_views(browser: Browser, page: Path) -> None:
+    browser.open(page.as_uri(), "overview", tab=False)
+    browser.go("timeline")
+    browser.go("peak")
+
+    browser.script("history.back()")
+    browser.until("document.querySelector('main').dataset.drawn === 'timeline'")
+    browser.script("history.back()")
+    browser.until("document.querySelector('main').dataset.drawn === 'overview'")
+    browser.script("history.go(2)")
+    browser.until("document.querySelector('main').dataset.drawn === 'peak'")
+
+    # and a link to a file that is not in the report says so
+    browser.open(f"{page.as_uri()}#view=peak&file=gone.json", "peak", tab=False)
+    looking.has(browser, "main [role=alert]", "has no recording gone.json")
+    assert browser.complaints() == []
+
+
 def test_a_range_is_summed_without_a_server(
     browser: Browser, page: Path, ask: looking.Ask, run: dict[str, Any]
 ) -> None:

@@ -17,6 +17,8 @@ from tbmem.model.code_owner import Owner, owner_of
     ("file", "owner"),
     [
         ("train.py", Owner.USER),
+        ("transformers/models/llama/modeling_llama.py", Owner.INSTALLED),
+        ("/home/u/transformers/train.py", Owner.USER),
         ("/home/u/project/train.py", Owner.USER),
         ("/home/u/torch/train.py", Owner.USER),
         ("/home/u/bin/train.py", Owner.USER),

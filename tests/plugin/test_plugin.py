@@ -36,6 +36,9 @@ class Tab:
     def get(self, path: str, **headers: str) -> TestResponse:
         return self._client.get(f"{self._prefix}{path}", headers=headers)
 
+    def post(self, question: str) -> TestResponse:
+        return self._client.post(f"{self._prefix}{HERE}/data/{question}")
+
     def data(self, question: str) -> TestResponse:
         return self.get(f"{HERE}/data/{question}")
 
@@ -288,3 +291,11 @@ def test_what_nobody_thought_of_is_a_line_too(
         answer = tab.data("overview?run=a")
 
     assert (answer.status_code, "cannot be shown: KeyError" in answer.text) == (400, True)
+
+
+def test_work_is_listed_and_cancelled_by_a_post_only(tab: Tab) -> None:
+    assert tab.data("progress").json == {"work": []}
+    # who cancels what has been read by now is not told of an error
+    assert tab.post("cancel?work=7").status_code == 200
+    assert tab.post("cancel?work=x").status_code == 400
+    assert tab.data("cancel?work=7").status_code == 404

@@ -19,6 +19,7 @@ from tbmem.analysis.source_lines import SourceLines
 from tbmem.model.address_book import AddressBook
 from tbmem.model.category import Basis, Category, Phase
 from tbmem.model.columns import I64
+from tbmem.model.progress import progress
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.units import format_bytes
 
@@ -46,6 +47,7 @@ def analyze(
         path: Its file.
     """
     recorded = timeline
+    progress("analysing")
     timeline, labels = categorize(timeline, book, table)
     lines = SourceLines(timeline.stacks)
     modules = module_codes(timeline)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tbmem.analysis.recordings.result import Share
 from tbmem.model.category import Basis
 from tbmem.model.columns import I64
+from tbmem.model.progress import progress
 from tbmem.model.timeline import AllocationTimeline, Peak
 from tbmem.model.timeline_tables import AllocationRows
 
@@ -72,6 +73,7 @@ def shares(
         frames: Frames of a code; parts of the same name then stay apart.
         max_bytes: For categories: by code, the most bytes at any time.
     """
+    progress("analysing")
     at_peak, at_end, count = _by_code(state, code)
     last, total = len(at_peak) - 1, state.peak.bytes
     most = np.zeros(last + 1, np.int64) if max_bytes is None else np.append(max_bytes, state.unlisted)

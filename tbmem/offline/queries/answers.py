@@ -107,10 +107,10 @@ class Answers:
         self._rows: dict[str, tuple[str, dict[str, Any]]] = {}
         self._views: Mapping[str, Callable[[QueryParams], Any]] = {
             "index": self._index,
+            "progress": lambda params: self._progress(),
             "overview": self._overview,
             "remedies": self._remedies,
             "live": self._live,
-            "progress": self._progress,
             "ranks": self._ranks,
             "compare": self._compare,
             "sides": self._side_by_side,
@@ -134,6 +134,20 @@ class Answers:
         if view not in self._views:
             raise MissingError(f"there is no view {view!r}; there are {', '.join(self._views)}")
         return self._views[view](QueryParams(params))
+
+    def cancel(self, params: Params) -> None:
+        """Stop the work of a number; errors as for ``answer``."""
+        self._reader.cancel(QueryParams(params).integer("work", None))
+
+    def _progress(self) -> Any:
+        """The files that are being read."""
+        now = time.monotonic()
+        return {
+            "work": [
+                {"work": number, "name": one.name, "stage": one.stage, "share": one.share, "seconds": now - one.begun}
+                for number, one in self._reader.work().items()
+            ]
+        }
 
     def subject(self, run: str | None, file: str | None) -> RecordingView:
         """A recording, analyzed; errors as for ``answer``."""
@@ -273,10 +287,6 @@ class Answers:
             "errors": [error for run in runs for error in run.errors],
             "empty": empty,
         }
-
-    def _progress(self, params: QueryParams) -> Any:
-        parts = [self._reader.progress(self._reader.run(name)) for name in params.all("run")]
-        return {"read": sum(read for read, _ in parts), "bytes": sum(size for _, size in parts)}
 
     def _ranks(self, params: QueryParams) -> Any:
         run = self._reader.run(params.text("run"))

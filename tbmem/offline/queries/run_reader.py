@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,7 @@ from tbmem.analysis.runs.run_status import RankState, RunStatus, run_status
 from tbmem.errors import FileFormatError, TbmemError, UsageError
 from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import MonitorLog
+from tbmem.model.progress import CancelledError, Work, progress, working
 from tbmem.offline.queries.followed_rank import FollowedRank
 from tbmem.present.views.live import DeviceSeries, LoggedRun
 from tbmem.present.views.recording_view import RecordingView
@@ -56,6 +58,19 @@ class RunReader:
         self._errors: dict[Key, str] = {}
         self._edges: dict[str, tuple[LogEdges, Key, RankState]] = {}
         self._logged: OrderedDict[str, tuple[tuple[str, int], LoggedRun]] = OrderedDict()
+        self._work: dict[int, Work] = {}
+        self._numbers = itertools.count()
+        self._cancelled: Counter[str] = Counter()
+
+    def work(self) -> dict[int, Work]:
+        """The files that are being read, by number."""
+        with self._lock:
+            return dict(self._work)
+
+    def cancel(self, number: int) -> None:
+        """Stop reading a file, for all that wait for it; nothing, if it has been read."""
+        if (work := self.work().get(number)) is not None:
+            work.is_cancelled = True
 
     def run(self, name: str | None, key: str = "run") -> Run:
         """The run of a name, given by the parameter ``key``."""
@@ -81,7 +96,7 @@ class RunReader:
     def open(self, run: Run, file: RunFile) -> RecordingView:
         """A recording of a run, analyzed."""
         try:
-            with self._locked(str(file.path)):
+            with self._reading(file):
                 subject = self._subjects.get(file.key)
                 if subject is None:
                     with self._noting_errors(file):
@@ -101,7 +116,7 @@ class RunReader:
     def _read_log(self, file: RunFile) -> tuple[MonitorLog, RankState, list[DeviceSeries]]:
         """A live log up to its current end: the records without samples, the state of its rank, and the samples."""
         path = str(file.path)
-        with self._locked(path):
+        with self._reading(file):
             log = self._logs[path] = self._logs.pop(path) if path in self._logs else FollowedRank(file.path)
             try:
                 with self._noting_errors(file):
@@ -113,20 +128,36 @@ class RunReader:
         self._trim()
         return rest, log.state, series
 
-    def progress(self, run: Run) -> tuple[int, int]:
-        """Bytes of a run's logs that have been read, and of all of them."""
-        logs = run.of(LOG)
-        followed = [(self._logs.get(str(file.path)), file.bytes) for file in logs]
-        read = sum(min(log.log.position, size) for log, size in followed if log is not None)
-        return read, sum(file.bytes for file in logs)
-
     @contextmanager
     def _locked(self, name: str) -> Iterator[None]:
-        """Allow one reader at a time for each file or run."""
+        """Allow one reader at a time for each run."""
         with self._lock:
             lock = self._locks.setdefault(name, threading.Lock())
         with lock:
             yield
+
+    @contextmanager
+    def _reading(self, file: RunFile) -> Iterator[None]:
+        """Allow one reader at a time for each file, followed and perhaps cancelled by another thread."""
+        path, number, work = str(file.path), next(self._numbers), Work(file.file)
+        with self._lock:
+            lock = self._locks.setdefault(path, threading.Lock())
+            cancelled = self._cancelled[path]
+        with lock:
+            # who waited for work that was cancelled does not begin it again
+            work.is_cancelled = self._cancelled[path] > cancelled
+            with self._lock:
+                self._work[number] = work
+            try:
+                with working(work):
+                    progress("reading")
+                    yield
+            except CancelledError:
+                self._cancelled[path] += 1
+                raise
+            finally:
+                with self._lock:
+                    del self._work[number]
 
     @contextmanager
     def _noting_errors(self, file: RunFile) -> Iterator[None]:

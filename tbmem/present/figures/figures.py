@@ -143,7 +143,7 @@ def _draw_top(analysis: Analysis, device: DeviceAnalysis, path: Path) -> None:
     """Bars of the largest allocations at the peak, equal ones as one, in the colours of their categories."""
     top = equal_allocations(analysis, device)[:_TOP]
     height = 2.2 + 0.265 * max(len(top), 6)
-    title = "The largest allocations at the peak" + ", equal ones as one bar" * any(each.count > 1 for each in top)
+    title = "The largest allocations at the peak" + ", equal ones as one bar" * any(each.times > 1 for each in top)
     with picture(path, title, _heading(analysis, device), width=13, height=height) as figure:
         axes = figure.subplots()
         if not top:
@@ -153,9 +153,9 @@ def _draw_top(analysis: Analysis, device: DeviceAnalysis, path: Path) -> None:
         sizes, categories = [each.bytes / unit for each in top], [each.category for each in top]
         _rows(axes, sizes, categories, 0.76, [each.name for each in top], fontsize=8.5)
         for position, (size, each) in enumerate(zip(sizes, top, strict=True)):
-            parts = f" = {each.count} × {format_bytes(each.bytes // each.count)}" if each.count > 1 else ""
+            parts = f" = {each.times} × {format_bytes(each.bytes // each.times)}" if each.times > 1 else ""
             axes.text(size, position, f" {format_bytes(each.bytes)}{parts}", va="center", fontsize=8.5)
-        axes.set_xlim(0, sizes[0] * (1.3 if top[0].count > 1 else 1.12) or 1)
+        axes.set_xlim(0, sizes[0] * (1.3 if top[0].times > 1 else 1.12) or 1)
         _category_legend(axes, categories)
 
 
@@ -175,7 +175,7 @@ class Equal(NamedTuple):
 
     name: str
     category: str
-    count: int
+    times: int
     bytes: int  # of all together
 
 

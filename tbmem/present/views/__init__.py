@@ -7,10 +7,10 @@ of entries that several share. Sizes are bytes, times Unix seconds, unless the f
 | route | parameters (identity **bold**) | answer |
 |---|---|---|
 | ``data/index`` | | ``overview.index_view`` |
+| ``data/progress`` | | ``work``: the files that are being read; POST ``data/cancel?work=NUMBER`` stops one |
 | ``data/overview`` | **run** (repeated; without one the latest twenty) | ``runs`` of ``overview.overview_of`` |
 | ``data/live`` | **run** (repeated), x=step/time, from, to, points, after (a ``cursor``: only what is new) | \
 ``series`` of ``live.live_series``, ... |
-| ``data/progress`` | **run** (repeated) | ``read`` and ``bytes`` of the logs |
 | ``data/ranks`` | **run**, recordings=1 (also their peaks) | ``overview.rank_columns`` |
 | ``data/compare`` | **before**, **after** (runs), before_file, after_file | ``comparison.compare_view`` |
 | ``data/sides`` | **before**, **after**, before_file, after_file | ``comparison.sides_view`` |

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tbmem.analysis.recordings.result import ModuleShare, Share
-from tbmem.analysis.source_lines import DEEPEST, is_own
+from tbmem.analysis.source_lines import DEEPEST, is_own, is_own_text
 from tbmem.errors import UsageError
 from tbmem.model.category import word_of
 from tbmem.present.palette import PHASES, category_colour
@@ -71,6 +71,7 @@ def _tree(root: ModuleShare) -> dict[str, list[Any]]:
 def _stacks(shares: Sequence[Share]) -> dict[str, list[Any]]:
     columns = columns_of(shares, "bytes", "count", "percent")
     columns["line"], columns["frames"] = [share.name for share in shares], [list(share.stack) for share in shares]
+    columns["own"] = [[is_own_text(frame) for frame in share.stack] for share in shares]  # of each frame
     return columns
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import pickle
 import zlib
@@ -11,10 +12,23 @@ from contextlib import contextmanager
 from typing import IO, Any, NoReturn
 
 from tbmem.errors import FileFormatError, UnsafeFileError
+from tbmem.model.progress import progress
 from tbmem.sources.gc_pause import gc_paused
 
 _GZIP = b"\x1f\x8b"
 _CHUNK = 1 << 20
+
+
+class _FollowedFile(io.FileIO):
+    """Notes how much of the file was read; raises where reading it was cancelled."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(os.fspath(path))
+        self._size = os.fstat(self.fileno()).st_size or 1
+
+    def readinto(self, buffer: Any) -> int | None:
+        progress("reading", min(self.tell() / self._size, 1.0))
+        return super().readinto(buffer)
 
 
 @contextmanager
@@ -24,7 +38,7 @@ def open_recording(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     Raises:
         FileFormatError: The file is empty, or its gzip data is damaged or cut off.
     """
-    with open(path, "rb") as file:
+    with io.BufferedReader(_FollowedFile(path), _CHUNK) as file:
         magic = file.peek(2)[:2]
         if not magic:
             raise FileFormatError(f"{path}: the file is empty: was the program that wrote it stopped? Write it again")

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tbmem.errors import FileFormatError
 from tbmem.model.columns import F64
 from tbmem.model.monitor_log import ROW_FIELDS, MonitorLog, SampleRow, parse_line
+from tbmem.model.progress import progress
 from tbmem.sources.runs.log_edges import head_of
 
 _LEFT_OUT = {
@@ -59,12 +60,13 @@ class _Lines:
     def _new_lines(self) -> Iterator[bytes]:
         """Blocks of the lines completed since the last call; an incomplete line is left for the next call."""
         with open(self.path, "rb") as file:
-            head = head_of(file)
-            if file.seek(0, os.SEEK_END) < self._position or not head.startswith(self._head):
+            head, size = head_of(file), file.seek(0, os.SEEK_END)
+            if size < self._position or not head.startswith(self._head):
                 self.__init__(self.path)  # type: ignore[misc]  # the file was replaced
             self._head = head
             file.seek(self._position)
             while chunk := file.read(_CHUNK):
+                progress("reading", min(self._position / (size or 1), 1.0))
                 self._position += len(chunk)
                 lines, end, self._tail = (self._tail + chunk).rpartition(b"\n")
                 if end:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tbmem.model.category import Phase
 from tbmem.model.columns import I8, I32, I64, Bools
+from tbmem.model.progress import progress
 from tbmem.model.stacks import Names
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import CallRows, ChangeRows, OperatorCalls, RangeKind, RangeRows
@@ -141,6 +142,7 @@ def innermost(thread: I64, begin: I64, end: I64, at_thread: I64, at: I64) -> I64
 
 def _sweep(begins: list[int], ends: list[int], times: list[int]) -> list[int]:
     """Innermost range at each time; ranges and times are sorted."""
+    progress("attributing allocations")
     innermost_ranges: list[int] = []
     open_ranges: list[int] = []
     following, count = 0, len(begins)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tbmem.errors import FileFormatError, NoMemoryEventsError
+from tbmem.model.progress import progress
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import AllocationRows, DeviceTotals, OperatorCalls, ReservationRows
 from tbmem.model.trace_additions import TraceAdditions
@@ -64,6 +65,7 @@ def _read(path: str) -> tuple[AllocationTimeline, TraceColumns, int]:
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             what = f"event number {events.count} is none of torch.profiler ({error})"
             raise FileFormatError(f"{path}: {what}") from error
+    progress("pairing allocations and frees")
     if not len(columns.memory):
         reason = f"{events.count} events, none of them [memory]: {_NO_MEMORY}" if events.count else _NO_EVENT
         raise NoMemoryEventsError(f"{path}: {reason}")

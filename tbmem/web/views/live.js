@@ -2,7 +2,7 @@
 
 import { fetchNow, forget, isReport } from "../api.js";
 import { button, choice, el, labelled, lazily, replace, section, tick } from "../dom.js";
-import { bytes, deviceName, known, percent, whole } from "../format.js";
+import { bytes, deviceName, known, whole } from "../format.js";
 import { LineChart } from "../lines.js";
 import { badge, emptyState, errorsOf, findingItem, severityOf } from "../parts.js";
 import { Poller } from "../poll.js";
@@ -16,13 +16,11 @@ const MOST_WINDOWS = 40;
 const MOST_POINTS = 4000;
 const MOST_FORECASTS = 4;
 const MOST_RUNS = 8;
-const PATIENCE = 400;
 
 export const liveView = { name: "live", title: "Live", needs: "runs", showsStatus: true, draw };
 
 async function draw(context) {
-  const telling = setInterval(() => tellProgress(context), PATIENCE);
-  const answer = await ask(context).finally(() => clearInterval(telling));
+  const answer = await ask(context);
   const page = answer.empty ? new EmptyPage(context, answer) : new LivePage(context, answer);
   if (!isReport()) {
     page.poller = new Poller(page.node, () => page.poll());
@@ -36,14 +34,6 @@ function ask(context, more = {}) {
   const [from, to] = [get("from"), get("to")];
   const zoomed = from && to ? { from, to } : {};
   return fetchNow("live", { run: context.runs, x: get("x") || "step", ...zoomed, ...more });
-}
-
-/** Say how much of the logs has been read, in the place of the view. */
-async function tellProgress(context) {
-  const place = () => !isReport() && document.querySelector("#view > .loading");
-  const found = place() && (await fetchNow("progress", { run: context.runs }).catch(() => null));
-  const note = place();
-  if (note && found?.bytes) note.textContent = `Reading the logs: ${percent((100 * found.read) / found.bytes, 0)} of ${bytes(found.bytes)}`;
 }
 
 /** A run without rows yet: the view is drawn once there are some. */

@@ -153,7 +153,7 @@ function shareTable(id, name, shares, categories = false) {
 }
 
 function stackTable(stacks, detail) {
-  const open = (row) => detail.put(el("h2", {}, `${bytes(row.bytes)} in ${whole(row.count)} allocations`), framesOf(row.frames));
+  const open = (row) => detail.put(el("h2", {}, `${bytes(row.bytes)} in ${whole(row.count)} allocations`), framesOf(ownOf(row)));
   const columns = [
     { key: "line", label: "the user's own line", text: (row) => row.line || row.frames[0] || "" },
     { key: "frames", label: "stack", text: (row) => shortStack(row.frames), value: (row) => row.frames.join("\n") },
@@ -163,6 +163,10 @@ function stackTable(stacks, detail) {
   ];
   const rows = rowsOf(stacks);
   return table({ id: "peak-stacks", name: "peak-by-stack", columns, rows, sort: "bytes", open });
+}
+
+function ownOf({ frames, own }) {
+  return frames.map((text, at) => ({ text, own: own[at] }));
 }
 
 function tensorTable(where, context, detail) {

@@ -86,7 +86,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tupl
 def test_each_category_has_the_same_bytes(both: Any, name: str, how: str) -> None:
     ours, theirs = both[name, how]
     # theirs has one matrix for queries, keys and values: autocast casts what it takes once, and not three times
-    joined = 0.07 if name == "gpt2" and "amp" in HOW[how] else 0.0
+    joined = 0.1 if name == "gpt2" and "amp" in HOW[how] else 0.0
 
     for category in KINDS:
         assert ours.of[category] == pytest.approx(theirs.of[category], rel=max(joined, 2e-3)), category

@@ -103,15 +103,6 @@ def test_only_what_is_new_is_told(folder: Folder) -> None:
     assert (more["running"], more["status"]["a"]["status_text"]) == (False, "ended in order")
 
 
-def test_how_much_has_been_read(folder: Folder) -> None:
-    size = folder.log("a").stat().st_size
-    assert folder.ask("progress", run="a") == {"read": 0, "bytes": size}
-
-    folder.ask("live", run="a")
-
-    assert folder.ask("progress", run=["a"]) == {"read": size, "bytes": size}
-
-
 def test_thinning_loses_no_extreme(folder: Folder) -> None:
     path = folder.log("a", steps=3000)
     odd = MemorySample(step=3001, time=4001.0, device="cuda:0", allocated=1, peak_allocated=3 * GIB)

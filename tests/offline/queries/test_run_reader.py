@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from tbmem.errors import FileFormatError, UsageError
 from tbmem.model.files import MONITOR_LOG
 from tbmem.model.monitor_log import SampleRow, to_line
+from tbmem.model.progress import CancelledError, progress
 from tbmem.model.sample import MemorySample
 from tbmem.offline.queries.run_reader import MissingError, RunReader, reason
 from tbmem.sources.runs.catalog import Catalog, Root
@@ -93,3 +97,40 @@ def test_an_error_is_one_line_without_its_path(tmp_path: Path) -> None:
     assert reason(gone.value) == "cannot be read: No such file or directory"
     assert reason(ValueError("first\nsecond")) == "first"
     assert reason(ValueError()) == "ValueError"
+
+
+def test_reading_is_followed_and_can_be_cancelled(recorded: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a recording that takes as long as nobody cancels it, and two who wait for it
+    started = Event()
+
+    def endless(*_: object, **__: object) -> None:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            progress("reading", 0.5)
+            started.set()
+
+    monkeypatch.setattr("tbmem.offline.queries.run_reader.read_recording", endless)
+
+    def ask() -> str:
+        try:
+            recorded.ask("peak", run="a", file="w.tbmem.npz")
+        except CancelledError as error:
+            return str(error)
+        return "read"
+
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(ask)
+        assert started.wait(30)
+        (work,) = recorded.ask("progress")["work"]
+        second = pool.submit(ask)
+        time.sleep(0.3)  # until it waits
+
+        # when it is cancelled
+        recorded.answers.cancel({"work": [str(work["work"])]})
+
+        # then neither goes on, and it is no error of the file
+        assert {first.result(30), second.result(30)} == {"reading w.tbmem.npz was cancelled"}
+    assert (work["name"], work["stage"], work["share"]) == ("w.tbmem.npz", "reading", 0.5)
+    assert recorded.ask("progress") == {"work": []}
+    monkeypatch.undo()
+    assert recorded.ask("peak", run="a", file="w.tbmem.npz")["peak"]["bytes"] > 0

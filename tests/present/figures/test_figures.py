@@ -68,5 +68,5 @@ def test_equal_allocations_are_one_bar() -> None:
 
     first, second = equal_allocations(analysis, analysis.main)
 
-    assert (first.count, first.bytes, first.name) == (21, 2100, "layers.*.weight")
-    assert (second.count, second.bytes, second.name) == (1, 900, "head")
+    assert (first.times, first.bytes, first.name) == (21, 2100, "layers.*.weight")
+    assert (second.times, second.bytes, second.name) == (1, 900, "head")
