@@ -67,6 +67,7 @@ SEEN: dict[str, Callable[[Browser, looking.Ask, str, str], None]] = {
     "live": lambda browser, ask, run, file: looking.see_live(browser, ask, run),
     "timeline": looking.see_timeline,
     "peak": looking.see_peak,
+    "steps": looking.see_steps,
     "operators": looking.see_operators,
 }
 

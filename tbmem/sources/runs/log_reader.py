@@ -52,11 +52,6 @@ class _Lines:
         self._position, self._tail, self._head = 0, b"", b""
         self._understood = self._damaged = 0
 
-    @property
-    def position(self) -> int:
-        """Bytes that have been read."""
-        return self._position
-
     def _new_lines(self) -> Iterator[bytes]:
         """Blocks of the lines completed since the last call; an incomplete line is left for the next call."""
         with open(self.path, "rb") as file:

@@ -112,7 +112,7 @@ def test_the_page_of_a_recording(tmp_path: Path) -> None:
     (key,) = (key for key in found if key.startswith("peak?") and isinstance(found[key], dict))
     assert found[key]["peak"]["bytes"] == 1000
     # it has no log, and nothing to compare with
-    assert found["views"] == ["timeline", "peak", "segments", "steps", "operators"]
+    assert found["views"] == ["timeline", "peak", "operators"]
 
 
 def test_only_a_base_and_no_event() -> None:
