@@ -26,6 +26,7 @@ from tbmem.present.views.recording_view import RecordingView
 from tbmem.present.views.remedies import remedies_view
 from tbmem.present.views.run_schema import Empty, FileItem, RunItem
 from tbmem.present.views.segments import segments_view
+from tbmem.present.views.state import state_view
 from tbmem.present.views.tensors import LIMIT, tensors_view
 from tbmem.present.views.timeline import LARGEST, POINTS, timeline_view
 from tbmem.present.views.triage import by_urgency, file_lines, triage_row, with_status
@@ -86,6 +87,7 @@ _MAX_POINTS = 20_000
 _MAX_RANKS = 64
 _MAX_LIVE_POINTS = 16_000
 """Limit of the points of all series of an answer together: two megabytes."""
+_MOST_BYTES = 1 << 50
 _ESTIMATED = "estimate"
 
 
@@ -115,6 +117,12 @@ class Answers:
             ),
             "range": lambda params: brushed_view(
                 *self._part(params), limit=params.integer("limit", BRUSH_LIMIT, most=1 << 31)
+            ),
+            "state": lambda params: state_view(
+                *self._device(params),
+                axis=params.text("axis"),
+                at=params.number("at"),
+                size=params.integer("size", 0, most=_MOST_BYTES) or None,
             ),
             "stack": lambda params: stack_view(self._subject(params), params.integer("row", None)),
             "tensors": self._tensors,
