@@ -1,7 +1,7 @@
 // The panel with the details of one allocation.
 
 import { fetchView } from "./api.js";
-import { button, el, replace } from "./dom.js";
+import { button, el, lazily, replace } from "./dom.js";
 import { bytes, duration, whole, word } from "./format.js";
 import { facts, failure, framesOf, keyed } from "./parts.js";
 
@@ -27,6 +27,41 @@ export function detailPanel(run, file) {
     replace(node, button("×", () => (node.hidden = true), { class: "close", "aria-label": "Close" }), content);
     node.scrollIntoView({ block: "nearest" });
     node.focus({ preventScroll: true });
+  }
+}
+
+/** The panel beside the charts: `peek(row)` while the pointer moves, `pin(row)` until it is closed. */
+export function dockPanel(run, file) {
+  const node = el("aside", { class: "detail dock", "aria-label": "Allocation", tabindex: -1 });
+  let [turn, pinned] = [{}, false];
+  const peek = lazily((row) => !pinned && fill(row), 90);
+  clear();
+  return { node, peek, pin };
+
+  function clear() {
+    pinned = false;
+    node.dataset.pinned = "";
+    replace(node, el("p", { class: "note" }, "Point at an allocation to see its stack; click to keep it."));
+  }
+
+  async function pin(row) {
+    pinned = true;
+    node.dataset.pinned = row;
+    await fill(row);
+    if (pinned) node.focus({ preventScroll: true });
+  }
+
+  async function fill(row) {
+    const mine = (turn = {});
+    let content;
+    try {
+      content = contentOf(await fetchView("stack", { run, file, row }));
+    } catch (error) {
+      content = failure(error);
+    }
+    if (mine !== turn) return;
+    replace(node, pinned && button("×", clear, { class: "close", "aria-label": "Close" }), content);
+    node.scrollTop = 0;
   }
 }
 

@@ -15,6 +15,9 @@ from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import BlockState, ReservationKind, SegmentKind
 from tbmem.units import format_bytes
 
+_UNCERTAIN = "fits if the device has room"
+"""The recording does not say how much memory the device has."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
@@ -24,6 +27,8 @@ class Fit:
     block: int
     """Bytes of the block, after rounding."""
     fits: bool
+    verdict: str
+    """``'fits'``, ``'does not fit'``, or under which condition it fits."""
     sentence: str
     stream: int
     free: int
@@ -54,13 +59,15 @@ def fit_of(state: AllocationTimeline, device: int, requested: int, room: int | N
     try:
         block: Block | None = allocator.malloc(requested, stream)
     except SimulatedOutOfMemory as failure:
-        block, sentence = None, f"Does not fit: {failure}."
+        block, verdict, sentence = None, "does not fit", f"{failure}."
     else:
-        sentence = _served(allocator, size, free, room)
+        is_certain = room is not None or not allocator.changes
+        verdict, sentence = "fits" if is_certain else _UNCERTAIN, _served(allocator, size, free)
     return Fit(
         requested=requested,
         block=size,
         fits=block is not None,
+        verdict=verdict,
         sentence=sentence,
         stream=stream,
         free=sum(free),
@@ -70,19 +77,15 @@ def fit_of(state: AllocationTimeline, device: int, requested: int, room: int | N
     )
 
 
-def _served(allocator: CachingAllocator, size: int, free: list[int], room: int | None) -> str:
+def _served(allocator: CachingAllocator, size: int, free: list[int]) -> str:
     changes = allocator.changes
     if not changes:
-        chosen = min(one for one in free if one >= size)
-        return f"Fits: a free block of {format_bytes(chosen)} takes it."
+        return f"A free block of {format_bytes(min(one for one in free if one >= size))} takes it."
     added = sum(one.size for one in changes if one.change in (ReservationKind.ALLOC, ReservationKind.MAP))
     released = sum(one.size for one in changes) - added
-    largest = f"the largest free block of its pool and stream has {format_bytes(max(free, default=0))}"
-    more = f"{format_bytes(added)} more are reserved from the device"
-    if released:
-        return f"Fits: {largest}; {format_bytes(released)} of cache are returned first, then {more}."
-    unknown = ", if it has them: the recording does not say how much memory the device has" if room is None else ""
-    return f"Fits: {largest}, so {more}{unknown}."
+    first = f"{format_bytes(released)} of cache are returned to the device, then " if released else ""
+    largest = f"The largest free block of its pool and stream has {format_bytes(max(free, default=0))}"
+    return f"{largest}: {first}{format_bytes(added)} more are reserved from the device."
 
 
 def _allocator_of(state: AllocationTimeline, device: int, room: int | None) -> CachingAllocator:

@@ -16,6 +16,7 @@ from tbmem.offline.queries.run_reader import MissingError, RunReader, reason
 from tbmem.present.palette import category_colour
 from tbmem.present.views import empty_states
 from tbmem.present.views.comparison import compare_view, estimate_curve, predicted_categories, side_of, sides_view
+from tbmem.present.views.events import events_view
 from tbmem.present.views.live import live_series, ooms_of, windows_of, x_of, x_of_step
 from tbmem.present.views.operators import operators_view
 from tbmem.present.views.overview import finding_item, index_view, overview_of, rank_columns
@@ -118,6 +119,7 @@ class Answers:
             "range": lambda params: brushed_view(
                 *self._part(params), limit=params.integer("limit", BRUSH_LIMIT, most=1 << 31)
             ),
+            "events": lambda params: events_view(*self._part(params), rare=params.text("rare") is not None),
             "state": lambda params: state_view(
                 *self._device(params),
                 axis=params.text("axis"),

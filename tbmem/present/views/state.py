@@ -33,18 +33,17 @@ def state_view(
     selected = recording.device(device)
     shown = select_range(recording, selected.number, axis, None, at)
     timeline = recording.analysis.timeline
-    reserves = (timeline.segments.device == selected.number).any() or (
-        selected.peak_reserved_bytes is not None and len(timeline.segments)
-    )
+    reserved = (timeline.segments.device == selected.number).any() or (timeline.reservations.address > 0).any()
     head = {"head": recording.head(selected), "event": shown.last, "x": shown.end}
-    if not reserves:
+    if not reserved:
         return {**head, "empty": NO_SEGMENTS}
     state = recording.history(selected.number).at(shown.last)
     pieces = pieces_of(state, selected.number)
     return {
         **head,
-        "reserved": pieces.reserved,  # bytes, as the next two
+        "reserved": pieces.reserved,  # bytes, as the next three
         "active": pieces.active,
+        "reserved_peak": max(selected.peak_reserved_bytes or 0, selected.reserved_bytes or 0, pieces.reserved),
         "cached": pieces.cached,
         "fragmentation": asdict(fragmentation_of(state, selected.number)),
         # by address: a segment keeps its place while the cursor moves

@@ -3,11 +3,13 @@
 import { fetchView, isReport } from "../api.js";
 import { foundAt, outline, paintBands } from "../bands.js";
 import { brushedHere, brushPanel } from "../brush.js";
-import { detailPanel } from "../detail.js";
+import { AllocatorCursor } from "../cursor.js";
+import { dockPanel } from "../detail.js";
 import { button, choice, el, labelled, lazily, replace, section } from "../dom.js";
 import { bytes, known, whole, word } from "../format.js";
 import { Frame, plotWidth, Tip } from "../frame.js";
 import { paintLayers, stretchAt, STRIP } from "../layers.js";
+import { Minimap } from "../minimap.js";
 import { emptyState, failure, keyed, notesOf } from "../parts.js";
 import { deviceChoice, noRecording } from "../shell.js";
 import { lastUntil, momentAt } from "../stack.js";
@@ -16,6 +18,8 @@ import { get, set } from "../state.js";
 const LARGEST = [50, 100, 250, 500, 1000, 2500];
 const USUAL = 1000;
 const HIDDEN = 1440;
+const DOCK = 330;
+const NARROW = "(max-width: 1000px)";
 
 export const timelineView = { name: "timeline", title: "Timeline", needs: "recording", prefers: ["trace", "snapshot"], draw };
 
@@ -38,7 +42,8 @@ function wanted(columns = columnsOfPage()) {
 function columnsOfPage() {
   const main = document.querySelector("main");
   const { paddingLeft, paddingRight } = getComputedStyle(main);
-  return plotWidth((main.clientWidth || HIDDEN) - parseFloat(paddingLeft) - parseFloat(paddingRight));
+  const dock = matchMedia(NARROW).matches ? 0 : DOCK;
+  return plotWidth((main.clientWidth || HIDDEN) - parseFloat(paddingLeft) - parseFloat(paddingRight) - dock);
 }
 
 function largest() {
@@ -51,19 +56,28 @@ class TimelinePage {
     this.answer = answer;
     this.columns = columns;
     this.tip = new Tip();
-    this.detail = detailPanel(where.run, where.file);
+    this.dock = dockPanel(where.run, where.file);
+    this.allocator = new AllocatorCursor({
+      where: this.where,
+      dock: this.dock,
+      xText: (value, digits) => this.xText(value, digits),
+      mark: (x) => [this.top, this.low].forEach((frame) => frame.setCursor(x)),
+    });
     this.brushed = el("div", { class: "brushed", id: "brushed", "aria-live": "polite" });
     this.keys = el("div", { class: "legend", id: "categories" });
     this.info = el("span", { class: "note", id: "bands-shown" });
     this.refine = lazily(() => this.ask(), 160);
     this.makeFrames();
+    this.allocator.start();
     this.node = el(
       "div",
       { class: "timeline" },
+      this.dock.node,
       this.bar(),
+      this.map.node,
       section("By category", this.summary(), this.keys, this.top.node),
       section("Allocations", "each a band within its category's layer; pale: those without a band of their own", this.bandBar(), this.low.node),
-      this.detail.node,
+      this.allocator.node,
       this.brushed,
       notesOf(answer.head.notes),
       this.tip.node,
@@ -89,7 +103,10 @@ class TimelinePage {
       xText: (value, digits) => this.xText(value, digits),
       moved: (range) => this.moved(range),
       brushed: (range) => this.brush(range, true),
+      scaled: (band) => this.scaled(band),
     };
+    this.map = new Minimap({ extent: common.extent, moved: common.moved });
+    this.fillMap();
     this.top = new Frame({
       ...common,
       label: `Memory over time by category. ${this.summary()}`,
@@ -97,6 +114,7 @@ class TimelinePage {
       strip: STRIP,
       paint: (canvas, frame) => paintLayers(canvas, frame, this.answer),
       hover: (x, y, event) => this.hoverLayers(x, y, event),
+      press: (x) => this.allocator.pin(x),
     });
     this.low = new Frame({
       ...common,
@@ -112,7 +130,7 @@ class TimelinePage {
     const { axis } = this.answer;
     const names = { time: "time", event: "events" };
     const axes = axis.axes.map((one) => [one, names[one] ?? one]);
-    const pick = (value) => set({ axis: value, t0: null, t1: null, b0: null, b1: null });
+    const pick = (value) => set({ axis: value, t0: null, t1: null, b0: null, b1: null, c0: null });
     const modes = [["select", "choose a range"], ["pan", "move"]];
     const mode = choice(modes, "select", (value) => (this.top.mode = this.low.mode = value), { id: "drag-mode" });
     return el(
@@ -127,7 +145,7 @@ class TimelinePage {
       button("◀", () => this.top.pan(-0.25), { "aria-label": "Earlier" }),
       button("▶", () => this.top.pan(0.25), { "aria-label": "Later" }),
       button("All", () => this.top.reset(), { id: "zoom-all" }),
-      el("span", { class: "note keys" }, "wheel zooms (click first), Shift-drag moves, keys ← → + − 0"),
+      el("span", { class: "note keys" }, "click, then: wheel or W S zooms, Shift + wheel the bytes, A D or Shift-drag moves, 0 all"),
     );
   }
 
@@ -179,8 +197,23 @@ class TimelinePage {
 
   showRange(range) {
     const highest = this.highest(range);
+    this.map.show(range);
     this.top.show(range, highest);
     this.low.show(range, highest);
+  }
+
+  /** Both charts show the same bytes. */
+  scaled(band) {
+    for (const frame of [this.top, this.low]) {
+      frame.band = band;
+      frame.draw();
+    }
+  }
+
+  async fillMap() {
+    const { extent, range } = this.answer.axis;
+    if (isReport() || (range[0] <= extent[0] && range[1] >= extent[1])) return this.map.setCurve(this.answer);
+    return this.map.setCurve(await fetchView("timeline", { ...this.where, points: 2 * this.columns, largest: 0 }).catch(() => this.answer));
   }
 
   highest(range) {
@@ -227,7 +260,7 @@ class TimelinePage {
     try {
       const answer = await this.askBrush(range);
       panel = brushPanel(answer, this.answer.head, {
-        open: (row) => this.detail.show(row),
+        open: (row) => this.dock.pin(row),
         zoom: () => this.moved(range),
         clear: () => this.brush(null, true),
         text: range.map((value) => this.xText(value, this.answer.axis.axis === "event" ? 0 : 2)).join(" to "),
@@ -245,6 +278,7 @@ class TimelinePage {
   }
 
   hoverLayers(x, y, event) {
+    this.allocator.hover(x);
     if (x === null) return this.hideTip();
     const layers = this.answer;
     const at = momentAt(this.top, layers, x);
@@ -266,6 +300,8 @@ class TimelinePage {
   hoverBands(x, y, event) {
     const found = x === null ? null : foundAt(this.low, this.answer, x, y);
     const band = found?.band ?? -1;
+    this.allocator.hover(x);
+    if (band >= 0 && !isReport()) this.dock.peek(this.answer.allocations.bands.row[band]);
     this.low.drawFront(band >= 0 ? (context) => outline(context, this.low, this.answer, band) : undefined);
     if (!found) return this.hideTip();
     const { words, colours } = this.answer;
@@ -282,7 +318,7 @@ class TimelinePage {
       category,
       text(modules, bands.module[band]) && el("div", { class: "note" }, text(modules, bands.module[band])),
       text(lines, bands.line[band]) && el("code", {}, text(lines, bands.line[band])),
-      el("div", { class: "note" }, "click for the whole stack"),
+      el("div", { class: "note" }, "click to keep its stack"),
     ];
   }
 
@@ -298,7 +334,8 @@ class TimelinePage {
 
   press(x, y) {
     const band = foundAt(this.low, this.answer, x, y)?.band ?? -1;
-    if (band >= 0) this.detail.show(this.answer.allocations.bands.row[band]);
+    if (band >= 0) this.dock.pin(this.answer.allocations.bands.row[band]);
+    this.allocator.pin(x);
   }
 
   hideTip() {
