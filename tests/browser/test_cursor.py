@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from typing import Any
 
@@ -104,4 +105,31 @@ def test_keys_and_the_minimap_choose_what_is_shown(page: Browser) -> None:
 
     page.drag(".minimap canvas", 0.4, 0.6)
     page.wait_for(lambda: "p.tbmem.t0=" in hash_of(page))
+    assert page.complaints() == []
+
+
+def test_a_brushed_range_lists_lifetimes_operators_and_events(page: Browser, ask: looking.Ask) -> None:
+    page.drag(TOP, 0.3, 0.5)
+    page.until("document.querySelector('#range-log') !== null")
+    begin, end = re.findall(r"p\.tbmem\.b[01]=([\d.]+)", hash_of(page))
+    where = {"run": "gpu", "file": FILE, "axis": "time", "from": begin, "to": end}
+    assert "lifetime" in page.texts("#range-alive th, #range-freed th")
+
+    page.click("#range-log summary")
+    page.until("document.querySelector('#range-events tbody tr[data-at]') !== null")
+    answer = ask("events", **where)
+    looking.has(
+        page, "#range-log", *(f"{name} {count:,}".replace(",", " ") for name, count in answer["counts"].items())
+    )
+    shown = looking.column(page, "range-events", 3)
+    assert shown == answer["columns"]["action"][: len(shown)]
+
+    page.click("#range-operators summary")
+    page.until(
+        "document.querySelector('#operators-in-range') !== null || document.querySelector('#range-operators .empty')"
+    )
+
+    page.click("#range-events tbody tr[data-at]")
+    page.until("document.querySelector('#cursor-free').hidden === false")
+    page.picture("range")
     assert page.complaints() == []

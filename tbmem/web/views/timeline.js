@@ -2,7 +2,7 @@
 
 import { fetchView, isReport } from "../api.js";
 import { foundAt, outline, paintBands } from "../bands.js";
-import { brushedHere, brushPanel } from "../brush.js";
+import { brushedHere, brushPanel, eventList, onOpening } from "../brush.js";
 import { AllocatorCursor } from "../cursor.js";
 import { dockPanel } from "../detail.js";
 import { button, choice, el, labelled, lazily, replace, section } from "../dom.js";
@@ -14,6 +14,7 @@ import { emptyState, failure, keyed, notesOf } from "../parts.js";
 import { deviceChoice, noRecording } from "../shell.js";
 import { lastUntil, momentAt } from "../stack.js";
 import { get, set } from "../state.js";
+import { operatorTable } from "./operators.js";
 
 const LARGEST = [50, 100, 250, 500, 1000, 2500];
 const USUAL = 1000;
@@ -263,6 +264,8 @@ class TimelinePage {
         open: (row) => this.dock.pin(row),
         zoom: () => this.moved(range),
         clear: () => this.brush(null, true),
+        xText: (value) => this.xText(value, 3),
+        more: isReport() ? [] : this.partsOf(range),
         text: range.map((value) => this.xText(value, this.answer.axis.axis === "event" ? 0 : 2)).join(" to "),
       });
     } catch (error) {
@@ -270,6 +273,20 @@ class TimelinePage {
     }
     if (turn === this.brushTurn) replace(this.brushed, panel);
     return null;
+  }
+
+  /** Operators and the allocator's log of a range. */
+  partsOf([from, to]) {
+    const ask = (view, more) => fetchView(view, { ...this.where, from, to, ...more });
+    const open = (row, x) => {
+      if (row >= 0) this.dock.pin(row);
+      this.allocator.pin(x);
+    };
+    const events = () => eventList((rare) => ask("events", { rare: rare ? 1 : null }), (x) => this.xText(x, 3), open);
+    return [
+      onOpening("range-operators", "Operators in it", async () => operatorTable(await ask("operators"), "operators-in-range")),
+      onOpening("range-log", "Events in it, one by one", events),
+    ];
   }
 
   async askBrush(range) {
