@@ -1,6 +1,6 @@
 // The panel with the details of one allocation.
 
-import { fetchView } from "./api.js";
+import { fetchView, isReport } from "./api.js";
 import { button, el, lazily, replace } from "./dom.js";
 import { bytes, duration, whole, word } from "./format.js";
 import { facts, failure, framesOf, keyed } from "./parts.js";
@@ -41,7 +41,8 @@ export function dockPanel(run, file) {
   function clear() {
     pinned = false;
     node.dataset.pinned = "";
-    replace(node, el("p", { class: "note" }, "Point at an allocation to see its stack; click to keep it."));
+    const text = isReport() ? "Click on an allocation to see its stack." : "Point at an allocation to see its stack; click to keep it.";
+    replace(node, el("p", { class: "note" }, text));
   }
 
   async function pin(row) {
