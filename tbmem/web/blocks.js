@@ -21,12 +21,14 @@ export class BlockMap {
   /**
    * @param answer         The answer.
    * @param options.lines  How many lines it should fill.
+   * @param options.total  Bytes that fill the lines; by default all segments.
    * @param options.hover  `(hit, event)` with `{segment, block}`, or `null`.
    * @param options.press  `(hit)`.
    */
-  constructor(answer, { lines, hover, press }) {
+  constructor(answer, { lines, total, hover, press }) {
     this.answer = answer;
     this.lines = lines;
+    this.total = total;
     this.canvas = el("canvas", { tabindex: 0, role: "img", "aria-label": label(answer) });
     this.node = el("div", { class: "block-map" }, this.canvas);
     this.canvas.addEventListener("pointermove", (event) => hover(this.hit(event), event));
@@ -45,12 +47,21 @@ export class BlockMap {
     this.draw();
   }
 
+  /** Show another state. */
+  update(answer) {
+    this.answer = answer;
+    this.canvas.setAttribute("aria-label", label(answer));
+    this.wide = 0;
+    this.draw();
+  }
+
   draw() {
     const wide = this.node.clientWidth;
     if (!wide || wide === this.wide) return;
     this.wide = wide;
     this.place(wide);
-    const high = this.pieces.reduce((most, piece) => Math.max(most, piece.line + 1), 1) * (LINE + GAP);
+    const lines = this.pieces.reduce((most, piece) => Math.max(most, piece.line + 1), this.total ? this.lines : 1);
+    const high = lines * (LINE + GAP);
     const context = fresh(this.canvas, wide, high);
     this.hatch = hatch(context);
     for (const piece of this.pieces) this.paint(context, piece);
@@ -59,7 +70,7 @@ export class BlockMap {
   /** Cut each segment into pieces that fit on the lines. */
   place(wide) {
     const { segments } = this.answer;
-    const total = segments.bytes.reduce((sum, one) => sum + one, 0) || 1;
+    const total = this.total || segments.bytes.reduce((sum, one) => sum + one, 0) || 1;
     this.scale = (wide * this.lines) / total;
     this.pieces = [];
     let [line, x] = [0, 0];

@@ -1,8 +1,8 @@
 // The panel of a brushed range: sums and tables of what was allocated, freed and alive in it.
 
-import { button, el, section } from "./dom.js";
+import { button, el, replace, section, tick } from "./dom.js";
 import { bytes, signedBytes, whole, word } from "./format.js";
-import { keyed, tiles } from "./parts.js";
+import { failure, keyed, tiles } from "./parts.js";
 import { set } from "./state.js";
 import { rowsOf, table } from "./table.js";
 
@@ -29,7 +29,8 @@ export function brushPanel(answer, head, acts) {
     button("Clear", acts.clear, { id: "brush-clear" }),
   );
   const note = answer.partial && el("p", { class: "note" }, answer.partial);
-  return section(`Range ${acts.text}`, null, buttons, note, tiles(figures), SUMS.map((sum) => part(answer, sum, acts)));
+  const parts = SUMS.map((sum) => part(answer, sum, acts));
+  return section(`Range ${acts.text}`, null, buttons, note, tiles(figures), parts, acts.more);
 }
 
 function part(answer, [key, text], acts) {
@@ -44,7 +45,7 @@ function part(answer, [key, text], acts) {
     table({
       id: `range-${key}`,
       name: `${key}-in-range`,
-      columns: allocationColumns(),
+      columns: [...allocationColumns(), ...lifetimeColumns(acts.xText)],
       rows: rowsOf(sum.largest),
       count: sum.count,
       all: async () => rowsOf(await acts.all(key, sum.count)),
@@ -66,6 +67,58 @@ export function allocationColumns(colours = {}) {
     { key: "step", label: "step", kind: "whole", width: "70px", text: (row) => (row.step >= 0 ? whole(row.step) : "") },
     { key: "line", label: "line" },
   ];
+}
+
+function lifetimeColumns(xText) {
+  const end = (row) => row.x1 ?? Infinity;
+  return [
+    { key: "x0", label: "allocated", kind: "whole", width: "110px", text: (row) => (row.x0 === null ? "before" : xText(row.x0)) },
+    { key: "x1", label: "freed", kind: "whole", width: "110px", value: end, text: (row) => (row.x1 === null ? "not freed" : xText(row.x1)) },
+    {
+      key: "lifetime",
+      label: "lifetime",
+      kind: "whole",
+      width: "110px",
+      value: (row) => end(row) - (row.x0 ?? -Infinity),
+      text: (row) => (row.x0 === null || row.x1 === null ? "" : xText(row.x1 - row.x0)),
+    },
+  ];
+}
+
+/** A part of the panel that is fetched when it is opened. */
+export function onOpening(id, title, fetched) {
+  const place = el("div", {}, el("p", { class: "note" }, "loading"));
+  const fill = async () => replace(place, await fetched().catch(failure));
+  return el("details", { id, on: { toggle: (event) => event.target.open && fill() } }, el("summary", {}, title), place);
+}
+
+/** The allocator's log of a range; `ask(rare)` fetches it, `open(row, x)` shows an event. */
+export function eventList(ask, xText, open) {
+  let rare = false;
+  const place = el("div");
+  const fill = async () => {
+    const answer = await ask(rare);
+    const counts = Object.entries(answer.counts).map(([name, count]) => `${name} ${whole(count)}`);
+    const shown = answer.columns.event.length;
+    const first = answer.count > shown ? ` · the first ${whole(shown)} of ${whole(answer.count)}: choose a shorter range for the others` : "";
+    const columns = [
+      { key: "event", label: "event", kind: "whole", width: "90px" },
+      { key: "x", label: "at", kind: "whole", width: "120px", text: (row) => xText(row.x) },
+      { key: "action", label: "action", width: "140px" },
+      { key: "bytes", label: "size", kind: "bytes" },
+      { key: "address", label: "address", width: "150px" },
+      { key: "name", label: "name" },
+      { key: "line", label: "line", width: "30%" },
+    ];
+    const list = table({ id: "range-events", name: "events-in-range", columns, rows: rowsOf(answer.columns), open: (row) => open(row.row, row.x) });
+    replace(place, el("p", { class: "note" }, counts.join(" · "), first), list);
+    return el("div", {}, only, place);
+  };
+  const only = tick("without allocations and frees", rare, (on) => {
+    rare = on;
+    fill().catch((error) => replace(place, failure(error)));
+  });
+  return fill();
 }
 
 /** The same sums computed from the bands of a report, which has no server. */
@@ -106,6 +159,8 @@ function sumOf(answer, kept, limit) {
     by_category: categories.map(([, size]) => size),
     largest: {
       row: pick((at) => bands.row[at]),
+      x0: pick((at) => (bands.before[at] ? null : bands.x0[at])),
+      x1: pick((at) => (bands.alive[at] ? null : bands.x1[at])),
       bytes: pick((at) => bands.bytes[at]),
       category: pick((at) => names[bands.layer[at]]),
       name: pick((at) => labels[bands.label[at]] ?? ""),

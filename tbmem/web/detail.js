@@ -1,37 +1,54 @@
 // The panel docked beside the page, where what was clicked or brushed is shown.
 
 import { fetchView } from "./api.js";
-import { button, el, replace } from "./dom.js";
+import { button, el, lazily, replace } from "./dom.js";
 import { bytes, duration, whole, word } from "./format.js";
 import { facts, failure, framesOf, keyed } from "./parts.js";
 
 const BASIS = { known: "known from the address book", inferred: "inferred", none: "" };
 
-/** The empty panel of a recording; `show(row)` fills it with an allocation, `put` with anything, `range` is its end. */
-export function detailPanel(run, file) {
-  const place = el("div", { class: "detail", hidden: true, tabindex: -1 });
+/**
+ * The panel of a recording: `show(row)` fills it with an allocation until it is closed, `peek(row)` while nothing is kept,
+ * `put` with anything; `range` is its end. Without content it is hidden, or shows the hint.
+ */
+export function detailPanel(run, file, hint = null) {
+  const place = el("div", { class: "detail", tabindex: -1 });
   const range = el("div", { id: "brushed", "aria-live": "polite" });
-  const keydown = (event) => event.key === "Escape" && (place.hidden = true);
+  const keydown = (event) => event.key === "Escape" && clear();
   const node = el("aside", { class: "dock", "aria-label": "Detail", on: { keydown } }, place, range);
-  let turn;
-  return { node, range, show, put };
+  let [turn, kept] = [{}, false];
+  const peek = lazily((row) => !kept && fill(row), 90);
+  clear();
+  return { node, range, show, peek, put };
+
+  function clear() {
+    [turn, kept] = [{}, false];
+    place.hidden = hint === null;
+    replace(place, hint !== null && el("p", { class: "note" }, hint));
+  }
 
   async function show(row) {
     put(el("p", { class: "note" }, "loading"));
-    const mine = turn;
+    await fill(row);
+  }
+
+  async function fill(row) {
+    const mine = (turn = {});
     let content;
     try {
       content = contentOf(await fetchView("stack", { run, file, row }));
     } catch (error) {
       content = failure(error);
     }
-    if (mine === turn) put(content);
+    if (mine !== turn) return;
+    if (kept) put(content);
+    else replace(place, content);
   }
 
   function put(...content) {
-    turn = {};
+    [turn, kept] = [{}, true];
     place.hidden = false;
-    replace(place, button("×", () => (place.hidden = true), { class: "close", "aria-label": "Close" }), ...content);
+    replace(place, button("×", clear, { class: "close", "aria-label": "Close" }), ...content);
     node.scrollTop = 0;
     place.focus({ preventScroll: true });
   }

@@ -29,6 +29,7 @@ export class Frame {
    * @param options.hover   `(x, y, event)`: the pointer is there; `null` when it left. Returns whether something is.
    * @param options.press   `(x, y)`: a click.
    * @param options.keys    Further keys and what they do.
+   * @param options.scaled  `(band)`: the user zoomed vertically; `null` for all.
    */
   constructor(options) {
     this.options = { height: 300, strip: 0, ...options };
@@ -38,6 +39,7 @@ export class Frame {
     this.top = 1;
     this.band = null;
     this.brush = null;
+    this.cursor = null;
     this.mode = "select";
     this.back = el("canvas", { "aria-hidden": "true" });
     this.front = el("canvas", { tabindex: 0, role: "img", "aria-label": options.label });
@@ -132,9 +134,29 @@ export class Frame {
     this.move([this.range[0] + share * width, this.range[1] + share * width], true);
   }
 
+  /** Zoom vertically by a factor around an amount of bytes. */
+  zoomBytes(factor, around = (this.least + this.most) / 2) {
+    if (!this.options.scaled) return;
+    const low = Math.max(around - (around - this.least) * factor, 0);
+    const high = Math.min(around + (this.most - around) * factor, this.top);
+    this.scale(low <= 0 && high >= this.top ? null : [low, Math.max(high, low + this.top / 1e5)]);
+  }
+
+  scale(band) {
+    this.band = band;
+    this.options.scaled?.(band);
+    this.draw();
+  }
+
+  /** Mark an x by an upright line; `null` for none. */
+  setCursor(x) {
+    this.cursor = x;
+    this.drawFront();
+  }
+
   /** Show the whole extent. */
   reset() {
-    this.band = null;
+    this.scale(null);
     this.move([...this.extent], true);
   }
 
@@ -172,6 +194,10 @@ export class Frame {
       context.fillStyle = "#56B4E9";
       context.fillRect(from, TOP, 1.5, this.high + this.options.strip);
       context.fillRect(to - 1.5, TOP, 1.5, this.high + this.options.strip);
+    }
+    if (this.cursor !== null) {
+      context.fillStyle = colours().ink;
+      context.fillRect(Math.round(this.x(this.cursor)), TOP, 1, this.high + this.options.strip);
     }
     mark?.(context);
   }
@@ -292,8 +318,10 @@ export class Frame {
   wheel(event) {
     if (!event.ctrlKey && !event.metaKey && document.activeElement !== this.front) return;
     event.preventDefault();
-    const factor = Math.exp(Math.max(-60, Math.min(60, event.deltaY)) * 0.006);
-    this.zoom(factor, this.xAt(event.offsetX));
+    // with Shift some browsers turn the wheel sideways
+    const factor = Math.exp(Math.max(-60, Math.min(60, event.deltaY || event.deltaX)) * 0.006);
+    if (event.shiftKey) this.zoomBytes(factor, this.yAt(event.offsetY));
+    else this.zoom(factor, this.xAt(event.offsetX));
   }
 
   /** Move an end of the brushed range; without one, begin one in the middle of what is visible. */
@@ -318,6 +346,12 @@ export class Frame {
       ArrowRight: () => this.pan(STEP),
       "+": () => this.zoom(0.6),
       "=": () => this.zoom(0.6),
+      w: () => this.zoom(0.6),
+      s: () => this.zoom(1 / 0.6),
+      a: () => this.pan(-STEP),
+      d: () => this.pan(STEP),
+      W: () => this.zoomBytes(0.6),
+      S: () => this.zoomBytes(1 / 0.6),
       "-": () => this.zoom(1 / 0.6),
       0: () => this.reset(),
       Escape: () => {

@@ -13,7 +13,7 @@ import { workPanel } from "./working.js";
 const ENDED = "ended";
 
 /** State that is reset when another run or recording is chosen. */
-const CLEARED = { device: null, from: null, to: null, t0: null, t1: null, b0: null, b1: null, axis: null };
+const CLEARED = { device: null, from: null, to: null, t0: null, t1: null, b0: null, b1: null, c0: null, axis: null };
 
 const PATIENCE = 250;
 

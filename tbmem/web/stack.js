@@ -79,13 +79,14 @@ export class Pixels {
     this.place = frame.pixels;
     this.image = new ImageData(this.place.wide, this.place.high);
     this.values = new Uint32Array(this.image.data.buffer);
-    this.scale = this.place.high / frame.most;
+    this.least = frame.least;
+    this.scale = this.place.high / (frame.most - frame.least);
   }
 
   /** The row at which an amount of bytes ends. */
   row(bytes) {
     const { high } = this.place;
-    return Math.min(Math.max(Math.round(high - bytes * this.scale), 0), high);
+    return Math.min(Math.max(Math.round(high - (bytes - this.least) * this.scale), 0), high);
   }
 
   /** Fill rows from `top` to before `bottom` of columns from `begin` to before `end`. */

@@ -16,6 +16,7 @@ from tbmem.offline.queries.run_reader import MissingError, RunReader, reason
 from tbmem.present.palette import category_colour
 from tbmem.present.views import empty_states
 from tbmem.present.views.comparison import compare_view, estimate_curve, predicted_categories, side_of, sides_view
+from tbmem.present.views.events import events_view
 from tbmem.present.views.live import cursor_of, is_same, live_series, rows_after, windows_of, x_of
 from tbmem.present.views.live_marks import forecasts_of, marked_findings, marked_rows, ooms_of
 from tbmem.present.views.operators import operators_view
@@ -27,6 +28,7 @@ from tbmem.present.views.recording_view import RecordingView
 from tbmem.present.views.remedies import remedies_view
 from tbmem.present.views.run_schema import Empty, FileItem, RunItem
 from tbmem.present.views.segments import segments_view
+from tbmem.present.views.state import state_view
 from tbmem.present.views.steps import steps_view
 from tbmem.present.views.tensors import LIMIT, tensors_view
 from tbmem.present.views.timeline import LARGEST, POINTS, timeline_view
@@ -92,6 +94,7 @@ _MAX_POINTS = 20_000
 _MAX_RANKS = 64
 _MAX_LIVE_POINTS = 16_000
 """Limit of the points of all series of an answer together: two megabytes."""
+_MOST_BYTES = 1 << 50
 _ESTIMATED = "estimate"
 
 
@@ -122,6 +125,13 @@ class Answers:
             ),
             "range": lambda params: brushed_view(
                 *self._part(params), limit=params.integer("limit", BRUSH_LIMIT, most=1 << 31)
+            ),
+            "events": lambda params: events_view(*self._part(params), rare=params.text("rare") is not None),
+            "state": lambda params: state_view(
+                *self._device(params),
+                axis=params.text("axis"),
+                at=params.number("at"),
+                size=params.integer("size", 0, most=_MOST_BYTES) or None,
             ),
             "stack": lambda params: stack_view(self._subject(params), params.integer("row", None)),
             "tensors": self._tensors,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tbmem.analysis.allocator.history import AllocatorHistory
 from tbmem.analysis.plots.stacked_series import Stacking, stacking_of
 from tbmem.analysis.plots.time_axis import TimeAxis, time_axis_of
 from tbmem.analysis.recordings.module_tree import module_codes
@@ -64,6 +65,10 @@ class RecordingView:
     def stacking(self, device: int) -> Stacking:
         """Order of the categories in the stacked chart."""
         return self._cached("stacking", device, lambda: stacking_of(self.analysis, device, curve=self.curve(device)))
+
+    def history(self, device: int) -> AllocatorHistory:
+        """The device's allocator at any event."""
+        return self._cached("history", device, lambda: AllocatorHistory(self.analysis.timeline, device))
 
     def line_of_stack(self) -> tuple[str, ...]:
         """Source line of each stack."""

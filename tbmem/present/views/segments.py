@@ -11,6 +11,7 @@ from tbmem.analysis.recordings.fragmentation import cached_of_blocks, cached_of_
 from tbmem.analysis.recordings.result import DeviceAnalysis, Share
 from tbmem.model.category import word_of
 from tbmem.model.columns import I8, I64
+from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import BlockRows, BlockState, SegmentKind, SegmentRows
 from tbmem.present.figures.figures import reserved_parts
 from tbmem.present.palette import category_colour
@@ -35,9 +36,7 @@ def segments_view(recording: RecordingView, device: str | None = None) -> dict[s
     selected = recording.device(device)
     timeline = recording.analysis.timeline
     on_device = np.flatnonzero(timeline.segments.device == selected.number)
-    order = on_device[np.argsort(-timeline.segments.bytes[on_device], kind="stable")]
-    listed, start, blocks, state = _listed(recording, order)
-    names = recording.analysis.labels.names
+    largest_first = on_device[np.argsort(-timeline.segments.bytes[on_device], kind="stable")]
     return {
         "head": recording.head(selected),
         "reserved": selected.reserved_bytes,
@@ -48,14 +47,23 @@ def segments_view(recording: RecordingView, device: str | None = None) -> dict[s
         "grade": selected.grade,
         "fragmentation": asdict(selected.fragmentation),
         "parts": _parts(selected),
+        **block_map(recording, timeline, largest_first),
+        "empty": None if len(on_device) else NO_SEGMENTS,
+    }
+
+
+def block_map(recording: RecordingView, timeline: AllocationTimeline, order: I64) -> dict[str, Any]:
+    """The segments of a state in a given order, and their blocks; ``timeline`` has that state's segments and blocks."""
+    listed, start, blocks, state = _listed(timeline, order)
+    names = recording.analysis.labels.names
+    return {
         "names": list(names),
         "words": [word_of(name) for name in names],
         "colours": [category_colour(name) for name in names],
-        "segments": _segments(recording, timeline.segments.take(listed), cached_of_segments(timeline)[listed], start),
+        "segments": _segments(timeline, timeline.segments.take(listed), cached_of_segments(timeline)[listed], start),
         "blocks": _blocks(recording, timeline.segments, blocks, state),
-        "segments_count": len(on_device),  # more than listed if the answer would be too long
-        "blocks_count": int((timeline.segments.device[timeline.blocks.segment] == selected.number).sum()),
-        "empty": None if len(on_device) else NO_SEGMENTS,
+        "segments_count": len(order),  # more than listed if the answer would be too long
+        "blocks_count": int(np.isin(timeline.blocks.segment, order).sum()),
     }
 
 
@@ -70,9 +78,8 @@ def _parts(device: DeviceAnalysis) -> dict[str, list[Any]]:
     return shares_of(shares) | {"colour": [part.colour for part in parts]}
 
 
-def _listed(recording: RecordingView, order: I64) -> tuple[I64, I64, BlockRows, I8]:
+def _listed(timeline: AllocationTimeline, order: I64) -> tuple[I64, I64, BlockRows, I8]:
     """Segments that fit into an answer, where their blocks begin, and the blocks, merged where they share a pixel."""
-    timeline = recording.analysis.timeline
     blocks, segments = timeline.blocks, timeline.segments
     rank = np.full(len(segments), len(order), np.int64)
     rank[order] = np.arange(len(order))
@@ -110,9 +117,9 @@ def _merged(rows: BlockRows, state: I8, segments: SegmentRows) -> tuple[BlockRow
     return merged, state[begins]
 
 
-def _segments(recording: RecordingView, rows: SegmentRows, cached: I64, start: I64) -> dict[str, list[Any]]:
+def _segments(timeline: AllocationTimeline, rows: SegmentRows, cached: I64, start: I64) -> dict[str, list[Any]]:
     """One entry per segment, the largest first; ``start`` is where its blocks begin, with one entry more at the end."""
-    known = recording.analysis.timeline.pools
+    known = timeline.pools
     pools = [known[number] if number >= 0 else (0, 0) for number in rows.pool.tolist()]
     return {
         "address": [f"0x{address:x}" for address in rows.address.tolist()],

@@ -26,11 +26,15 @@ async function draw(context) {
   const answer = await context.ask("operators", { run: context.run, file: context.file, device: context.device, ...range });
   const bar = el("div", { class: "bar" }, deviceChoice(answer.head), rangeNote(answer));
   if (answer.empty) return el("div", {}, bar, emptyState(answer.empty), notesOf(answer.head.notes));
-  // columns without data are left out
-  const columns = COLUMNS.filter((column) => answer.columns[column.key].some((value) => value !== null));
-  const list = table({ id: "operators", name: "operators", columns, rows: rowsOf(answer.columns), sort: "self_allocated" });
   const note = "self: without the operators that it calls itself";
-  return el("div", {}, bar, section("Operators", note, list), notesOf(answer.head.notes));
+  return el("div", {}, bar, section("Operators", note, operatorTable(answer, "operators")), notesOf(answer.head.notes));
+}
+
+/** The table; columns without data are left out. */
+export function operatorTable(answer, id) {
+  if (answer.empty) return emptyState(answer.empty);
+  const columns = COLUMNS.filter((column) => answer.columns[column.key].some((value) => value !== null));
+  return table({ id, name: id, columns, rows: rowsOf(answer.columns), sort: "self_allocated" });
 }
 
 function rangeNote({ axis }) {

@@ -2,20 +2,25 @@
 
 import { fetchView, isReport } from "../api.js";
 import { foundAt, outline, paintBands } from "../bands.js";
-import { brushedHere, brushPanel } from "../brush.js";
+import { brushedHere, brushPanel, eventList, onOpening } from "../brush.js";
+import { AllocatorCursor } from "../cursor.js";
 import { detailPanel } from "../detail.js";
 import { button, choice, el, labelled, lazily, replace, section } from "../dom.js";
 import { bytes, fixed, known, whole, word } from "../format.js";
 import { Frame, plotWidth, Tip } from "../frame.js";
 import { paintLayers, stretchAt, STRIP } from "../layers.js";
+import { Minimap } from "../minimap.js";
 import { emptyState, failure, keyed, notesOf } from "../parts.js";
 import { deviceChoice, noRecording } from "../shell.js";
 import { lastUntil, momentAt } from "../stack.js";
 import { get, set } from "../state.js";
+import { operatorTable } from "./operators.js";
 
 const LARGEST = [50, 100, 250, 500, 1000, 2500];
 const USUAL = 1000;
 const HIDDEN = 1440;
+const POINT = "Point at an allocation to see its stack; click to keep it.";
+const CLICK = "Click on an allocation to see its stack.";
 
 export const timelineView = { name: "timeline", title: "Timeline", needs: "recording", prefers: ["trace", "snapshot"], draw };
 
@@ -51,17 +56,26 @@ class TimelinePage {
     this.answer = answer;
     this.columns = columns;
     this.tip = new Tip();
-    this.detail = detailPanel(where.run, where.file);
+    this.detail = detailPanel(where.run, where.file, isReport() ? CLICK : POINT);
+    this.allocator = new AllocatorCursor({
+      where: this.where,
+      dock: this.detail,
+      xText: (value, digits) => this.xText(value, digits),
+      mark: (x) => [this.top, this.low].forEach((frame) => frame.setCursor(x)),
+    });
     this.keys = el("div", { class: "legend", id: "categories" });
     this.info = el("span", { class: "note", id: "bands-shown" });
     this.refine = lazily(() => this.ask(), 160);
     this.makeFrames();
+    this.allocator.start();
     this.node = el(
       "div",
       { class: "timeline" },
       this.bar(),
+      this.map.node,
       section("By category", this.summary(), this.keys, this.top.node),
       section("Allocations", "each a band within its category's layer; pale: those without a band of their own", this.bandBar(), this.low.node),
+      this.allocator.node,
       this.detail.node,
       notesOf(answer.head.notes),
       this.tip.node,
@@ -87,7 +101,10 @@ class TimelinePage {
       xText: (value, digits) => this.xText(value, digits),
       moved: (range) => this.moved(range),
       brushed: (range) => this.brush(range, true),
+      scaled: (band) => this.scaled(band),
     };
+    this.map = new Minimap({ extent: common.extent, moved: common.moved });
+    this.fillMap();
     this.top = new Frame({
       ...common,
       label: `Memory over time by category. ${this.summary()}`,
@@ -95,6 +112,7 @@ class TimelinePage {
       strip: STRIP,
       paint: (canvas, frame) => paintLayers(canvas, frame, this.answer),
       hover: (x, y, event) => this.hoverLayers(x, y, event),
+      press: (x) => this.allocator.pin(x),
     });
     this.low = new Frame({
       ...common,
@@ -116,7 +134,7 @@ class TimelinePage {
     const { axis } = this.answer;
     const names = { time: "time", event: "events" };
     const axes = axis.axes.map((one) => [one, names[one] ?? one]);
-    const pick = (value) => set({ axis: value, t0: null, t1: null, b0: null, b1: null });
+    const pick = (value) => set({ axis: value, t0: null, t1: null, b0: null, b1: null, c0: null });
     const modes = [["select", "choose a range"], ["pan", "move"]];
     const mode = choice(modes, "select", (value) => (this.top.mode = this.low.mode = value), { id: "drag-mode" });
     return el(
@@ -131,7 +149,7 @@ class TimelinePage {
       button("◀", () => this.top.pan(-0.25), { "aria-label": "Earlier" }),
       button("▶", () => this.top.pan(0.25), { "aria-label": "Later" }),
       button("All", () => this.top.reset(), { id: "zoom-all" }),
-      el("span", { class: "note keys" }, "wheel zooms (click first), Shift-drag moves, keys ← → + − 0, Shift ← → brushes (with Alt its beginning), ↓ ↑ Enter go through the bands"),
+      el("span", { class: "note keys" }, "click, then: wheel or W S zooms, Shift + wheel the bytes, A D or Shift-drag moves, 0 all, Shift ← → brushes (with Alt its beginning), ↓ ↑ Enter go through the bands"),
     );
   }
 
@@ -183,8 +201,23 @@ class TimelinePage {
 
   showRange(range) {
     const highest = this.highest(range);
+    this.map.show(range);
     this.top.show(range, highest);
     this.low.show(range, highest);
+  }
+
+  /** Both charts show the same bytes. */
+  scaled(band) {
+    for (const frame of [this.top, this.low]) {
+      frame.band = band;
+      frame.draw();
+    }
+  }
+
+  async fillMap() {
+    const { extent, range } = this.answer.axis;
+    if (isReport() || (range[0] <= extent[0] && range[1] >= extent[1])) return this.map.setCurve(this.answer);
+    return this.map.setCurve(await fetchView("timeline", { ...this.where, points: 2 * this.columns, largest: 0 }).catch(() => this.answer));
   }
 
   highest(range) {
@@ -236,6 +269,8 @@ class TimelinePage {
         all: async (key, count) => (await this.askBrush(range, count))[key].largest,
         zoom: () => this.moved(range),
         clear: () => this.brush(null, true),
+        xText: (value) => this.xText(value, 3),
+        more: isReport() ? [] : this.partsOf(range),
         text: range.map((value) => this.xText(value, this.answer.axis.axis === "event" ? 0 : 2)).join(" to "),
       });
     } catch (error) {
@@ -245,12 +280,27 @@ class TimelinePage {
     return null;
   }
 
+  /** Operators and the allocator's log of a range. */
+  partsOf([from, to]) {
+    const ask = (view, more) => fetchView(view, { ...this.where, from, to, ...more });
+    const open = (row, x) => {
+      if (row >= 0) this.detail.show(row);
+      this.allocator.pin(x);
+    };
+    const events = () => eventList((rare) => ask("events", { rare: rare ? 1 : null }), (x) => this.xText(x, 3), open);
+    return [
+      onOpening("range-operators", "Operators in it", async () => operatorTable(await ask("operators"), "operators-in-range")),
+      onOpening("range-log", "Events in it, one by one", events),
+    ];
+  }
+
   async askBrush(range, limit = 200) {
     if (isReport()) return brushedHere(this.answer, range, limit);
     return fetchView("range", { ...this.where, from: range[0], to: range[1], limit });
   }
 
   hoverLayers(x, y, event) {
+    this.allocator.hover(x);
     if (x === null) return this.hideTip();
     const layers = this.answer;
     const at = momentAt(this.top, layers, x);
@@ -272,6 +322,8 @@ class TimelinePage {
   hoverBands(x, y, event) {
     const found = x === null ? null : foundAt(this.low, this.answer, x, y);
     const band = found?.band ?? -1;
+    this.allocator.hover(x);
+    if (band >= 0 && !isReport()) this.detail.peek(this.answer.allocations.bands.row[band]);
     this.low.drawFront(band >= 0 ? (context) => outline(context, this.low, this.answer, band) : undefined);
     if (!found) return this.hideTip();
     const { words, colours } = this.answer;
@@ -288,7 +340,7 @@ class TimelinePage {
       category,
       text(modules, bands.module[band]) && el("div", { class: "note" }, text(modules, bands.module[band])),
       text(lines, bands.line[band]) && el("code", {}, text(lines, bands.line[band])),
-      el("div", { class: "note" }, "click for the whole stack"),
+      el("div", { class: "note" }, "click to keep its stack"),
     ];
   }
 
@@ -305,6 +357,7 @@ class TimelinePage {
   press(x, y) {
     const band = foundAt(this.low, this.answer, x, y)?.band ?? -1;
     if (band >= 0) this.detail.show(this.answer.allocations.bands.row[band]);
+    this.allocator.pin(x);
   }
 
   /** Mark the next smaller or larger band of those that are visible. */

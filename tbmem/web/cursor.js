@@ -1,0 +1,139 @@
+// The allocator at the cursor of a timeline: segments and blocks, and whether one more request would fit.
+
+import { fetchView, isReport } from "./api.js";
+import { BlockMap, STATES } from "./blocks.js";
+import { button, el, labelled, lazily, replace, section } from "./dom.js";
+import { bytes, known, percent, whole } from "./format.js";
+import { badge, keyed, tiles } from "./parts.js";
+import { get, set } from "./state.js";
+
+const LINES = 12;
+const MIB = 2 ** 20;
+const USUAL = 512;
+const WAIT = 60;
+
+export class AllocatorCursor {
+  /**
+   * @param options.where  Run, file, device and axis.
+   * @param options.xText  A value of x as text.
+   * @param options.mark   `(x)`: draw the cursor; `null` for none.
+   * @param options.dock   The panel of stacks.
+   */
+  constructor({ where, xText, mark, dock }) {
+    Object.assign(this, { where, xText, mark, dock });
+    this.pinned = get("c0") ? Number(get("c0")) : null;
+    this.at = this.pinned;
+    this.none = isReport();
+    this.when = el("span", { id: "cursor-when", "aria-live": "polite" });
+    this.free = button("Let go", () => this.pin(null), { id: "cursor-free", hidden: this.pinned === null });
+    this.figures = el("div", { id: "cursor-figures" });
+    this.place = el("div");
+    this.node = el("div", { id: "allocator", hidden: true });
+    this.lazily = lazily(() => this.ask(), WAIT);
+  }
+
+  /** Draw the first state, once there are charts. */
+  start() {
+    if (this.none) return;
+    this.mark(this.at);
+    this.ask();
+  }
+
+  /** Follow the pointer, unless a moment is pinned. */
+  hover(x) {
+    if (this.none || this.pinned !== null || x === null) return;
+    this.at = x;
+    this.mark(x);
+    this.lazily();
+  }
+
+  /** Keep a moment; `null` follows the pointer again. */
+  pin(x) {
+    if (this.none) return;
+    this.pinned = x;
+    this.free.hidden = x === null;
+    set({ c0: x }, true);
+    if (x !== null) this.at = x;
+    this.mark(this.at);
+    this.ask();
+  }
+
+  async ask() {
+    const turn = (this.turn = {});
+    const { axis, run, file, device } = this.where;
+    const size = this.wanted() * MIB;
+    let answer;
+    try {
+      answer = await fetchView("state", { run, file, device, axis, at: this.at, size: Math.round(size) || null });
+    } catch (error) {
+      replace(this.when, error.message);
+      return;
+    }
+    if (turn !== this.turn) return;
+    this.none = Boolean(answer.empty);
+    this.node.hidden = this.none;
+    if (this.none) return this.mark(null);
+    if (!this.map) this.build(answer);
+    else this.map.update(answer);
+    this.tell(answer);
+  }
+
+  /** The size that is tried, in MiB. */
+  wanted() {
+    return Math.max(Number(get("fit") || USUAL) || 0, 0);
+  }
+
+  build(answer) {
+    const row = (hit) => (hit && hit.block >= 0 ? this.answer.blocks.row[hit.block] : -1);
+    this.map = new BlockMap(answer, {
+      lines: LINES,
+      total: answer.reserved_peak,
+      hover: (hit) => row(hit) >= 0 && this.dock.peek(row(hit)),
+      press: (hit) => row(hit) >= 0 && this.dock.show(row(hit)),
+    });
+    const input = el("input", { type: "number", min: 1, step: "any", value: this.wanted(), id: "fit-size" });
+    input.addEventListener("input", () => {
+      set({ fit: input.value || null }, true);
+      this.lazily();
+    });
+    this.verdict = el("output", { id: "fit-verdict", for: "fit-size" });
+    const legend = el(
+      "div",
+      { class: "legend" },
+      el("span", { class: "note" }, "colours as above"),
+      el("span", { class: "keyed" }, el("span", { class: "key hatched" }), STATES[0]),
+      el("span", { class: "keyed" }, el("span", { class: "key cached" }), STATES[3]),
+      keyed(STATES[2], "#CC79A7"),
+    );
+    const fit = el("div", { class: "bar fit" }, labelled("Would a request fit here? MiB", input), this.verdict);
+    const note = "segments by address, after the event under the cursor; click a chart to hold the moment";
+    const head = el("div", { class: "bar" }, this.when, this.free);
+    replace(this.node, section("The allocator at the cursor", note, head, this.figures, fit, legend, this.map.node));
+  }
+
+  tell(answer) {
+    this.answer = answer;
+    this.node.dataset.event = answer.event;
+    const when = this.where.axis === "event" ? "" : ` · ${this.xText(answer.x, 3)}`;
+    replace(this.when, this.pinned === null ? "" : badge("held", "info"), ` event ${whole(answer.event)}${when}`);
+    const free = answer.fragmentation;
+    const share = (size) => (answer.reserved ? percent((100 * size) / answer.reserved) : "");
+    replace(
+      this.figures,
+      tiles([
+        ["reserved", bytes(answer.reserved), `${whole(answer.segments_count)} segments`],
+        ["in use", bytes(answer.active), share(answer.active)],
+        ["cached", bytes(answer.cached), "whole segments or pages"],
+        ["fragmented", bytes(free.fragmented_bytes), share(free.fragmented_bytes)],
+        ["largest gap", bytes(free.largest_gap_bytes), `${whole(free.gaps)} gaps`],
+        ["largest free block", bytes(free.largest_free_block_bytes)],
+      ]),
+    );
+    const { fit } = answer;
+    const more = fit && [`${bytes(fit.free)} free in ${whole(fit.free_blocks)} blocks of its pool and stream`];
+    if (fit && known(fit.device_free)) more.push(`the device has ${bytes(fit.device_free)} left`);
+    const severity = fit?.verdict === "fits" ? "good" : fit?.fits ? "info" : "critical";
+    const told = fit && [badge(fit.verdict.toUpperCase(), severity), ` ${fit.sentence} `, el("span", { class: "note" }, more.join("; "))];
+    replace(this.verdict, told ?? "");
+  }
+}

@@ -1,0 +1,135 @@
+"""The cursor of the Timeline: the allocator at any event, the docked stack, the minimap, keys."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from typing import Any
+
+import pytest
+
+from tests.browser import looking
+from tests.browser.driving import Browser
+from tests.browser.test_interaction import LOW, TOP, hash_of
+from tests.browser.test_tab import address, ask
+from tests.conftest import CORPUS
+from tests.tensorboard_server import Server
+
+__all__ = ["ask"]
+FILE = "host_rank0.1.snapshot.pickle"
+STACK = "document.querySelector('.dock .frames')?.textContent"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A TensorBoard with a real snapshot of a GPU."""
+    folder = tmp_path_factory.mktemp("snapshots")
+    (folder / "gpu").mkdir()
+    shutil.copy(CORPUS / "snapshots/ZidongLiu__memory__2f29ac4.pickle", folder / "gpu" / FILE)
+    running = Server(folder, tmp_path_factory.mktemp("server") / "log.txt")
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def page(browser: Browser, server: Server) -> Browser:
+    browser.complaints()
+    browser.open(address(server, "timeline", run="gpu", file=FILE), "timeline")
+    browser.until("document.querySelector('#allocator')?.dataset.event")
+    return browser
+
+
+def event(browser: Browser) -> int:
+    return int(browser.script("document.querySelector('#allocator').dataset.event"))
+
+
+def test_blocks_follow_the_pointer_and_a_click_holds_the_moment(page: Browser, ask: looking.Ask) -> None:
+    last = event(page)
+
+    page.point(TOP, 0.3, 0.5)
+    page.until(f"document.querySelector('#allocator').dataset.event !== '{last}'")
+    page.point(TOP, 0.6, 0.5, click=True)
+    page.until("document.querySelector('#cursor-free').hidden === false")
+    page.rest(0.5)
+    held = event(page)
+    page.point(TOP, 0.2, 0.5)
+    page.rest(0.5)
+
+    assert event(page) == held != last
+    answer = ask("state", run="gpu", file=FILE, axis="event", at=str(held), size=str(512 << 20))
+    looking.has(
+        page, "#cursor-figures", looking.format_bytes(answer["reserved"]), looking.format_bytes(answer["active"])
+    )
+    looking.has(page, "#fit-verdict", answer["fit"]["verdict"].upper(), answer["fit"]["sentence"])
+    assert "p.tbmem.c0=" in hash_of(page)
+    page.click("#cursor-free")
+    assert "p.tbmem.c0=" not in hash_of(page)
+    page.picture("cursor")
+    assert page.complaints() == []
+
+
+def test_another_size_is_tried_at_the_cursor(page: Browser) -> None:
+    page.script("document.querySelector('#fit-size').value = ''")
+    page.type("#fit-size", "1")
+
+    page.until("document.querySelector('#fit-verdict').textContent.includes('A free block of')")
+
+
+def test_a_stack_is_docked_on_hover_and_kept_by_a_click_without_scrolling(page: Browser) -> None:
+    page.point(LOW, 0.5, 0.9)
+    page.until(f"{STACK}?.length > 0")
+    place = page.script("window.scrollY")
+
+    page.point(LOW, 0.5, 0.9, click=True)
+    page.until("document.querySelector('.dock .close') !== null")
+    kept = page.script(STACK)
+    page.point(LOW, 0.2, 0.95)
+    page.rest(0.6)
+
+    assert page.script("window.scrollY") == place
+    assert page.script(STACK) == kept
+    page.click(".dock .close")
+    page.until("document.querySelector('.dock .frames') === null")
+
+
+def test_keys_and_the_minimap_choose_what_is_shown(page: Browser) -> None:
+    page.point(TOP, 0.5, 0.5, click=True)
+    page.press("w")
+    page.until("true")
+    assert "p.tbmem.t0=" in hash_of(page)
+    before = hash_of(page)
+    page.press("d")
+    assert hash_of(page) != before
+    page.press("0")
+    assert "p.tbmem.t0=" not in hash_of(page)
+
+    page.drag(".minimap canvas", 0.4, 0.6)
+    page.wait_for(lambda: "p.tbmem.t0=" in hash_of(page))
+    assert page.complaints() == []
+
+
+def test_a_brushed_range_lists_lifetimes_operators_and_events(page: Browser, ask: looking.Ask) -> None:
+    page.drag(TOP, 0.3, 0.5)
+    page.until("document.querySelector('#range-log') !== null")
+    begin, end = re.findall(r"p\.tbmem\.b[01]=([\d.]+)", hash_of(page))
+    where = {"run": "gpu", "file": FILE, "axis": "time", "from": begin, "to": end}
+    assert "lifetime" in page.texts("#range-alive th, #range-freed th")
+
+    page.click("#range-log summary")
+    page.until("document.querySelector('#range-events tbody tr[data-at]') !== null")
+    answer = ask("events", **where)
+    looking.has(
+        page, "#range-log", *(f"{name} {count:,}".replace(",", " ") for name, count in answer["counts"].items())
+    )
+    shown = looking.column(page, "range-events", 3)
+    assert shown == answer["columns"]["action"][: len(shown)]
+
+    page.click("#range-operators summary")
+    page.until(
+        "document.querySelector('#operators-in-range') !== null || document.querySelector('#range-operators .empty')"
+    )
+
+    page.click("#range-events tbody tr[data-at]")
+    page.until("document.querySelector('#cursor-free').hidden === false")
+    page.picture("range")
+    assert page.complaints() == []
