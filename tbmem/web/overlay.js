@@ -21,6 +21,7 @@ export function layoutOf(measured, variant) {
 /** The estimate's curves over a layout; `reserved` is `null` where it does not have them. */
 export function placed(variant, layout) {
   const line = { x: [], bytes: [], reserved: [] };
+  let held = 0;
   for (const step of layout.steps) {
     const phases = variant.steps[step.source] ?? variant.steps.steady;
     const spans = layout.by === "phases" ? step.spans : sharedOut(phases, step.from, step.to);
@@ -28,7 +29,8 @@ export function placed(variant, layout) {
       const [, from, to] = spans[at];
       line.x.push(...phase.at.map((share) => from + share * (to - from)));
       line.bytes.push(...phase.bytes);
-      line.reserved.push(...(phase.reserved ?? []));
+      // what was reserved stays so when the step is repeated
+      for (const size of phase.reserved ?? []) line.reserved.push((held = Math.max(held, size)));
     });
   }
   return { ...line, reserved: line.reserved.length === line.x.length ? line.reserved : null };

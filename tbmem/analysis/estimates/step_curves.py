@@ -1,4 +1,4 @@
-"""Curves of a recording's steps, cut into phases: steps of an estimate and of a measurement can be laid over each other."""
+"""Curves of a recording's steps, cut into phases, so that an estimate can be laid over a measurement."""
 
 from __future__ import annotations
 
@@ -57,6 +57,8 @@ def steps_of(timeline: AllocationTimeline, device: int) -> list[Step]:
     selected = np.flatnonzero((rows.device == device) & (rows.alloc_event >= 0) & (rows.step >= 0))
     selected = selected[np.argsort(rows.alloc_event[selected], kind="stable")]
     event, step, phase = rows.alloc_event[selected], rows.step[selected], rows.phase[selected]
+    if not len(event):
+        return []
     numbers, first = np.unique(step, return_index=True)
     order = np.argsort(first)
     begins = event[first[order]].tolist()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -30,30 +30,38 @@ _SUMMARY = (
     "dtype",
     "architecture",
 )
-_FIGURES = ("allocated_range", "reserved_range", "peak_reserved", "fit", "sentence")
+_FIGURES = ("reserved_range", "peak_reserved", "fit", "sentence")
 _MEASURED = 2000
 _STEPS = 6
 """Measured steps that are shown."""
-_NARROWEST = 0.12
-"""Width of a phase as a share of its step's, at least: an optimizer of few kernels stays visible."""
 
 
 def variant_view(estimate: Estimate, timeline: AllocationTimeline) -> dict[str, Any]:
     """An estimate with the curves of its first and its last step."""
     job = {"batch": estimate.job.batch, "checkpoint": estimate.job.checkpoint, "settings": estimate.settings}
-    return {**job, **{name: _plain(getattr(estimate, name)) for name in _FIGURES}, **_curves(timeline, 0)}
+    figures = {name: _plain(getattr(estimate, name)) for name in _FIGURES}
+    return {**job, **figures, **_curves(timeline, 0, _band(asdict(estimate)))}
+
+
+def _band(summary: Mapping[str, Any]) -> list[float] | None:
+    """Expected range of the true peak, relative to the estimated one."""
+    peak, band = summary.get("peak_allocated"), summary.get("allocated_range")
+    return [size / peak for size in band] if peak and band else None
 
 
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else getattr(value, "value", value)
 
 
-def _curves(timeline: AllocationTimeline, device: int) -> dict[str, Any]:
+def _curves(timeline: AllocationTimeline, device: int, band: Sequence[float] | None) -> dict[str, Any]:
+    """Peak and curves in requested bytes, without the allocator's rounding, as recordings have them."""
+    peak = timeline.peak(device).bytes
     curve, reserved = timeline.curve(device), timeline.reserved_curve(device)
     steps = steps_of(timeline, device)
     chosen = {"first": steps[0], "steady": steps[-1]} if steps else {}
     return {
-        "peak": timeline.peak(device).bytes,
+        "peak": peak,
+        "range": None if band is None else [int(peak * share) for share in band],
         "by_category": by_category_at_peak(timeline, device),
         "steps": {
             name: [asdict(phase) for phase in phase_curves(curve, reserved, step, _POINTS)]
@@ -85,7 +93,7 @@ def prediction_view(
     if base is None and recording is not None:
         figures = {name: summary.get(name) for name in _FIGURES}
         main = recording.analysis.main
-        variants.append({**given, **figures, **_curves(recording.analysis.timeline, main.number)})
+        variants.append({**given, **figures, **_curves(recording.analysis.timeline, main.number, _band(summary))})
         base = len(variants) - 1
     return {
         "run": run,
@@ -121,8 +129,8 @@ def _changed(job: Mapping[str, Any]) -> Iterator[str]:
 def measured_view(recording: RecordingView) -> dict[str, Any]:
     """The main device of a recording over its steps around the peak.
 
-    An x is in steps from the first that is shown. A phase is as wide as its share of the step's events, but at least as a
-    minimum, and its events are evenly spaced.
+    An x is in steps from the first that is shown. The phases of a step are equally wide, and the events of a phase are
+    evenly spaced.
     """
     timeline, main = recording.analysis.timeline, recording.analysis.main
     curve = recording.curve(main.number)
@@ -139,7 +147,7 @@ def measured_view(recording: RecordingView) -> dict[str, Any]:
         "run": recording.run,
         "file": recording.file,
         "device": main.name,
-        "kind": recording.analysis.source,
+        "measure": main.measure,
         "peak": main.peak.bytes,
         "reserved": main.reserved_bytes,
         "x": np.round(laid_out[shown], 5).tolist(),
@@ -166,9 +174,7 @@ def _edges(steps: list[Step], events: int) -> tuple[list[int], list[float]]:
         return [0, max(events, 1)], [0.0, 1.0]
     edges, x = [steps[0].spans[0].begin], [0.0]
     for number, step in enumerate(steps):
-        widths = np.array([span.end - span.begin for span in step.spans], np.float64)
-        widths = np.maximum(widths / widths.sum(), _NARROWEST)
-        x += (number + np.cumsum(widths) / widths.sum()).tolist()
+        x += [number + part / len(step.spans) for part in range(1, len(step.spans) + 1)]
         edges += [span.end for span in step.spans]
     return edges, x
 

@@ -15,6 +15,7 @@ const ALIGNED = {
   steps: "aligned by steps only: the recording's phases are not those of the estimate",
   length: "not aligned: the recording has no steps, each curve is drawn over its own length",
 };
+const ROOM = 1.1;
 const FITS = { fits: "fits", tight: "tight", does_not_fit: "does not fit" };
 
 export const estimateView = { name: "estimate", title: "Estimate", needs: "run", draw };
@@ -29,7 +30,7 @@ async function draw(context) {
     "div",
     {},
     errorsOf(answer.errors),
-    el("div", { class: "bar" }, estimatePicker(answer.estimates, chosen), recordingPicker(context, answer)),
+    el("div", { class: "bar" }, estimatePicker(context.run, answer.estimates, chosen), recordingPicker(context, answer)),
     new Overlay(answer.measured, prediction).node,
     alternatives(prediction.alternatives),
     notesOf(prediction.notes),
@@ -47,8 +48,8 @@ function chosenEstimate(estimates) {
   return { run, file };
 }
 
-function estimatePicker(estimates, chosen) {
-  const items = estimates.map((one) => ({ value: keyOf(one), text: one.file, note: one.run }));
+function estimatePicker(own, estimates, chosen) {
+  const items = estimates.map((one) => ({ value: keyOf(one), text: one.run === own ? one.file : `${one.run}/${one.file}` }));
   const pick = ([value]) => set({ estimate: value, ...UNCHANGED });
   return picker({ label: "Estimate", id: "pick-estimate", items, chosen: [keyOf(chosen)], pick });
 }
@@ -146,7 +147,7 @@ class Overlay {
       predicted && { name: "predicted", x: predicted.x, y: predicted.bytes, colour: other, width: 1.8, steps: true, dash: "dash" },
       predicted?.reserved && { name: "predicted, reserved", x: predicted.x, y: predicted.reserved, colour: other, width: 1.2, steps: true, dash: "dot" },
     ].filter(Boolean);
-    const range = variant?.allocated_range;
+    const range = variant?.range;
     const stretches = layout.steps.flatMap(({ spans }) => spans.map(([name, x0, x1], at) => ({ x0, x1, text: word(name), colour: at % 2 ? `${colours().muted}18` : "transparent" })));
     return {
       lines,
@@ -154,7 +155,7 @@ class Overlay {
       marks: measured ? [{ x: measured.peak_x, y: measured.peak, colour: own, symbol: "circle", text: `peak measured: ${bytes(measured.peak)}` }] : [],
       ranges: range ? [{ y0: range[0], y1: range[1], colour: `${other}33`, text: "expected range of the peak" }] : [],
       uprights: layout.steps.map(({ from }) => ({ x: from, colour: colours().grid })),
-      top: Math.max(...lines.flatMap(({ y }) => y.reduce((most, one) => Math.max(most, one), 0)), range?.[1] ?? 0),
+      top: Math.max(...lines.flatMap(({ y }) => y.reduce((most, one) => Math.max(most, one), 0)), range?.[1] ?? 0) * ROOM,
       x: { title: layout.by === "length" ? "share of the recording" : "step", extent: [0, end], text: (value, digits) => stepText(layout, value, digits) },
     };
   }
@@ -162,7 +163,7 @@ class Overlay {
   fill() {
     const { measured, variant, prediction } = this;
     const layout = this.layout();
-    this.note.textContent = measured && variant ? ALIGNED[layout.by] : "only one of the two curves is known";
+    this.note.textContent = [measured && variant ? ALIGNED[layout.by] : "only one of the two curves is known", ...differences(measured, prediction)].join("; ");
     const base = this.variants[prediction.base];
     const told = [this.missing, variant?.sentence, base && variant !== base && `The peak is ${signedBytes(variant.peak - base.peak)} against the estimate as given.`];
     this.told.textContent = told.filter(Boolean).join(" ");
@@ -180,14 +181,24 @@ function stepText({ steps, by }, value, digits) {
   if (by === "length" || !steps.length) return value.toFixed(Math.max(digits, 1));
   const at = Math.min(Math.floor(value), steps.length - 1);
   const number = steps[at].step + value - at;
-  return Number.isInteger(number) ? String(number) : number.toFixed(2);
+  // between two ticks only the pointer has a text
+  return Number.isInteger(number) ? String(number) : digits > 2 ? `${Math.floor(number)}` : "";
+}
+
+/** Why the two differ although the estimate is right. */
+function differences(measured, prediction) {
+  const cpu = measured?.device.startsWith("cpu") && prediction.gpu;
+  return [
+    cpu && "measured on a CPU, predicted for a GPU: temporary memory of kernels differs",
+    measured?.measure === "rounded" && "measured sizes are rounded up by the allocator, predicted ones are as requested",
+  ].filter(Boolean);
 }
 
 function figuresOf(measured, variant, prediction) {
   const peak = variant?.peak ?? prediction.peak;
   const range = (pair) => pair && `expected ${bytes(pair[0])} to ${bytes(pair[1])}`;
   return [
-    peak && ["predicted peak", bytes(peak), range(variant?.allocated_range) ?? prediction.file],
+    peak && ["predicted peak", bytes(peak), range(variant?.range) ?? prediction.file],
     variant?.peak_reserved && ["predicted reserved", bytes(variant.peak_reserved), range(variant.reserved_range)],
     measured && ["measured peak", bytes(measured.peak), measured.file],
     measured?.reserved && ["measured reserved", bytes(measured.reserved), "at the end of the recording"],
