@@ -17,10 +17,11 @@ from tbmem.estimator.estimate import write_estimate
 from tbmem.model.gpus import gpu_named
 from tbmem.model.job import Job
 from tbmem.model.simulated_run import SimulatedRun
-from tbmem.model.timeline import save_timeline
+from tbmem.model.timeline import AllocationTimeline, save_timeline
 from tbmem.present.views.prediction import variant_view
 from tbmem.units import format_bytes
 from tests.analysis.estimates.test_fit import run
+from tests.analysis.timelines import recording, training_step
 from tests.browser.driving import Browser
 from tests.browser.looking import has
 from tests.browser.test_report import report
@@ -36,6 +37,11 @@ PEAK = timeline_of_run(run()).peak(0).bytes
 def larger(factor: int) -> SimulatedRun:
     made = run()
     return replace(made, size=made.size * factor)
+
+
+def stepped() -> AllocationTimeline:
+    """A step without an optimizer step."""
+    return recording(*training_step(0, 0))
 
 
 def variants() -> list[dict[str, Any]]:
@@ -64,6 +70,9 @@ def write_runs(folder: Path, estimate_folder: str) -> None:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("estimated")
     write_runs(folder, "est")
+    for name, timeline in (("stepped", stepped()), ("bare", recording({"bytes": 9 << 20, "begin": 0}))):
+        (folder / name).mkdir()
+        save_timeline(timeline, folder / name / "w.tbmem.npz")
     write_estimate(folder / "plain", estimate_from_run(JOB, run(), parse_settings(""), GPU), run())
     running = Server(folder, tmp_path_factory.mktemp("server") / "log.txt")
     yield running
@@ -179,10 +188,50 @@ def test_without_variants_the_page_names_the_command_that_computes_them(browser:
     assert highest(browser, "predicted") == PEAK
 
 
-def test_an_estimate_that_is_not_there_is_an_error(browser: Browser, served: Server) -> None:
-    opened(browser, served, estimate='["est","gone.npz"]')
+@pytest.mark.parametrize("state", [{"estimate": '["est","gone.npz"]'}, {"measured": '["training","gone.npz"]'}])
+def test_a_file_that_is_not_there_is_an_error(browser: Browser, served: Server, state: dict[str, str]) -> None:
+    opened(browser, served, **state)
 
     has(browser, "[role=alert]", "gone.npz")
+
+
+@pytest.mark.parametrize(
+    ("run", "told", "end"),
+    [
+        ("stepped", "aligned by steps only", 1),
+        ("bare", "the recording has no steps", 1),
+        ("est", "only one of the two curves is known", 2),
+    ],
+)
+def test_how_the_curves_are_aligned_is_told(browser: Browser, served: Server, run: str, told: str, end: int) -> None:
+    opened(browser, served, run=run)
+
+    assert told in browser.text("#estimate-aligned")
+    assert highest(browser, "predicted") == PEAK
+    assert 0 <= min(lines(browser)["predicted"][0]) <= max(lines(browser)["predicted"][0]) <= end
+    assert browser.complaints() == []
+
+
+def test_names_of_files_keep_inside_a_narrow_tab(browser: Browser, served: Server) -> None:
+    opened(browser, served)
+
+    browser.script("document.querySelector('.bar.wrapped').style.width = '200px'")
+
+    code = "[...document.querySelectorAll('.bar.wrapped .picker-open')].map((one) => one.getBoundingClientRect().right)"
+    right = browser.script("document.querySelector('.bar.wrapped').getBoundingClientRect().right")
+    assert max(browser.script(code)) <= right
+
+
+def test_a_zoomed_range_stays_when_another_variant_is_chosen(browser: Browser, served: Server) -> None:
+    opened(browser, served)
+    browser.click("#estimate-plot canvas:last-of-type")
+    browser.press("+")
+    before = browser.script("document.querySelector('#estimate-plot').chart.range")
+
+    slide(browser, 1)
+
+    assert before != [0, 1]
+    assert browser.script("document.querySelector('#estimate-plot').chart.range") == before
 
 
 def test_the_report_has_the_slider_too(browser: Browser, tmp_path: Path) -> None:

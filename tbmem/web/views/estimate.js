@@ -21,8 +21,8 @@ const FITS = { fits: "fits", tight: "tight", does_not_fit: "does not fit" };
 export const estimateView = { name: "estimate", title: "Estimate", needs: "run", draw };
 
 async function draw(context) {
-  const file = context.item?.recordings.some((one) => one.file === get("measured")) ? get("measured") : null;
-  const answer = await context.ask("estimate", { run: context.run, file });
+  const [run, file] = get("measured") ? JSON.parse(get("measured")) : [];
+  const answer = await context.ask("estimate", { run: context.run, file: run === context.run ? file : null });
   if (answer.empty) return el("div", {}, errorsOf(answer.errors), emptyState(answer.empty));
   const chosen = chosenEstimate(answer.estimates);
   const prediction = await context.ask("prediction", chosen);
@@ -30,7 +30,7 @@ async function draw(context) {
     "div",
     {},
     errorsOf(answer.errors),
-    el("div", { class: "bar" }, estimatePicker(context.run, answer.estimates, chosen), recordingPicker(context, answer)),
+    el("div", { class: "bar wrapped" }, estimatePicker(context.run, answer.estimates, chosen), recordingPicker(context, answer)),
     new Overlay(answer.measured, prediction).node,
     alternatives(prediction.alternatives),
     notesOf(prediction.notes),
@@ -60,10 +60,7 @@ function recordingPicker({ index, run }, { estimates, measured }) {
   const items = all
     .filter((one) => !predicted.has(keyOf(one)))
     .map((one) => ({ value: keyOf(one), text: one.name, note: one.error ? "cannot be read" : one.run }));
-  const pick = ([value]) => {
-    const [chosen, file] = JSON.parse(value);
-    set({ run: chosen, measured: file });
-  };
+  const pick = ([value]) => set({ run: JSON.parse(value)[0], measured: value });
   return picker({ label: "Recording", id: "pick-measured", items, chosen: measured ? [keyOf({ run, file: measured.file })] : [], pick });
 }
 
@@ -156,7 +153,7 @@ class Overlay {
       ranges: range ? [{ y0: range[0], y1: range[1], colour: `${other}33`, text: "expected range of the peak" }] : [],
       uprights: layout.steps.map(({ from }) => ({ x: from, colour: colours().grid })),
       top: Math.max(...lines.flatMap(({ y }) => y.reduce((most, one) => Math.max(most, one), 0)), range?.[1] ?? 0) * ROOM,
-      x: { title: layout.by === "length" ? "share of the recording" : "step", extent: [0, end], text: (value, digits) => stepText(layout, value, digits) },
+      x: { title: layout.by === "length" ? "share of the recording" : "step", extent: [0, end], range: this.plot?.frame.range, text: (value, digits) => stepText(layout, value, digits) },
     };
   }
 
