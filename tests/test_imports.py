@@ -46,6 +46,7 @@ ORDER: dict[str, tuple[str, ...]] = {
         "worker",
         "advice",
         "estimate",
+        "variants",
         "sweep",
     ),
     "runtime": (

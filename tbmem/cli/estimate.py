@@ -35,6 +35,13 @@ Out = Annotated[
         metavar="DIR", help="Write a recording for report, compare and TensorBoard, and the estimate as JSON."
     ),
 ]
+Variants = Annotated[
+    bool,
+    typer.Option(
+        "--variants",
+        help="With --out: also other batches, checkpointing and allocator settings, for the Estimate view.",
+    ),
+]
 
 
 def command(
@@ -45,12 +52,14 @@ def command(
     alloc_conf: AllocConf = "",
     alternatives: Alternatives = None,
     out: Out = None,
+    variants: Variants = False,
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
     """Estimate the memory of a training run before it starts, without a GPU."""
     from tbmem.analysis.estimates.fit import Fit
     from tbmem.estimator.estimate import estimate_job, write_estimate
+    from tbmem.estimator.variants import variants_of
     from tbmem.present.text.estimate import estimate_lines, estimate_view
 
     if model_argument is not None and model is not None:
@@ -58,9 +67,11 @@ def command(
     name = model_argument if model is None else model
     if name is None:
         raise UsageError("no model: tbmem estimate llama-7b, or file.py:factory, or a config.json; see tbmem --help")
+    if variants and out is None:
+        raise UsageError("--variants: they are written into the estimate's files; say where by --out DIR")
     job = Job.of(name, os.getcwd(), **options)
     result, run = estimate_job(job, gpu, alloc_conf, alternatives)
-    written = write_estimate(out, result, run) if out is not None else []
+    written = write_estimate(out, result, run, variants_of(result) if variants else ()) if out is not None else []
     if as_json:
         typer.echo(json.dumps(estimate_view(result), indent=2))
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ def estimate_job(
     job: Job, gpu: str = "h100-80gb", alloc_conf: str = "", alternatives: bool | None = False
 ) -> tuple[Estimate, SimulatedRun]:
     """Estimate a job, and return its allocations as well; arguments and errors as for :func:`estimate`."""
-    estimator = _Estimator(gpu_named(gpu), parse_settings(alloc_conf))
+    estimator = Estimator(gpu_named(gpu), parse_settings(alloc_conf))
     job = job.on(estimator.gpu)
     (run,) = simulate_jobs([job])
     if isinstance(run, UsageError):
@@ -63,8 +63,13 @@ def estimate_job(
     return result, run
 
 
-def write_estimate(folder: str | os.PathLike[str], estimate: Estimate, run: SimulatedRun) -> list[Path]:
-    """Write an estimate as JSON, and its allocations as a recording; creates the folder.
+def write_estimate(
+    folder: str | os.PathLike[str],
+    estimate: Estimate,
+    run: SimulatedRun,
+    variants: Sequence[Mapping[str, Any]] = (),
+) -> list[Path]:
+    """Write an estimate with its variants as JSON, and its allocations as a recording; creates the folder.
 
     A run folder below a logdir is found by TensorBoard.
     """
@@ -77,8 +82,15 @@ def write_estimate(folder: str | os.PathLike[str], estimate: Estimate, run: Simu
     with atomic_write(recording) as partial:
         save_timeline(timeline, partial)
     with atomic_write(figures) as partial:
-        partial.write_text(json.dumps(estimate_view(estimate), indent=2))
+        partial.write_text(_json(estimate_view(estimate), variants))
     return [recording, figures]
+
+
+def _json(figures: dict[str, Any], variants: Sequence[Mapping[str, Any]]) -> str:
+    """The figures to be read by people, each variant with its curves on one line."""
+    text = json.dumps(figures, indent=2)
+    lines = ",\n    ".join(map(json.dumps, variants))
+    return f'{text[:-2]},\n  "variants": [\n    {lines}\n  ]\n}}' if variants else text
 
 
 def file_stem(job: Job) -> str:
@@ -88,18 +100,20 @@ def file_stem(job: Job) -> str:
 
 
 @dataclass(frozen=True)
-class _Estimator:
+class Estimator:
     """Estimates jobs for one GPU."""
 
     gpu: Gpu
     settings: AllocatorSettings
 
     def estimate_all(self, jobs: Sequence[Job]) -> list[Estimate | UsageError]:
+        """Execute jobs and estimate each."""
         return [
             outcome if isinstance(outcome, UsageError) else self.estimate(job, outcome)
             for job, outcome in zip(jobs, simulate_jobs(jobs), strict=True)
         ]
 
     def estimate(self, job: Job, run: SimulatedRun) -> Estimate:
+        """Estimate a job from its run."""
         outside = {"NCCL (typical)": NCCL} if job.world_size > 1 else {}
         return estimate_from_run(job, run, self.settings, self.gpu, outside)

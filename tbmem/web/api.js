@@ -10,7 +10,7 @@ const IDENTITY = {
   ranks: ["run"],
   compare: ["before", "after"],
   sides: ["before", "after"],
-  estimate: ["run"],
+  estimate: ["run", "file"],
   stack: ["run", "file", "row"],
 };
 const KEPT = 60;

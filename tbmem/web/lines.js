@@ -22,6 +22,7 @@ export class LineChart {
    *                until the next point
    *   `marks`      `{x, y, text, colour, symbol, press}`; `symbol` is `diamond`, `cross` or `circle`
    *   `levels`     `{y, text, colour}`: horizontal lines
+   *   `ranges`     `{y0, y1, text, colour}`: shaded ranges of amounts
    *   `stretches`  `{x0, x1, text, colour}`: shaded ranges of x
    *   `uprights`   `{x, colour}`: vertical lines
    *   `cones`      `{x, y, limit, at, low, high, colour, text}`: what is expected, from a point to a limit, which is
@@ -54,7 +55,7 @@ export class LineChart {
 
   /** Replace what is drawn. */
   draw(chart) {
-    this.chart = { marks: [], levels: [], stretches: [], uprights: [], cones: [], ...chart };
+    this.chart = { marks: [], levels: [], ranges: [], stretches: [], uprights: [], cones: [], ...chart };
     const { lines, x, top, bottom } = this.chart;
     this.frame.extent = x.extent;
     this.frame.show(x.range ?? x.extent, top ?? Math.max(1, ...lines.map((line) => highest(line.y))), bottom);
@@ -99,6 +100,15 @@ export class LineChart {
       context.fillRect(from, ceiling, Math.max(to - from, 1), frame.high);
       context.fillStyle = colours().muted;
       if (to - from > context.measureText(text).width) context.fillText(text, from + 2, ceiling + 3);
+    }
+    for (const { y0, y1, text, colour } of chart.ranges) {
+      const high = Math.max(frame.y(y0) - frame.y(y1), 2);
+      context.fillStyle = colour;
+      context.fillRect(frame.left, frame.y(y1), frame.wide, high);
+      context.fillStyle = colours().muted;
+      context.textBaseline = "bottom";
+      context.fillText(text, frame.left + 4, frame.y(y1) - 2);
+      context.textBaseline = "top";
     }
     for (const { x, colour } of chart.uprights) stroke(context, colour, 1.5, [6, 5], [[frame.x(x), ceiling], [frame.x(x), floor]]);
     for (const cone of chart.cones) paintCone(context, cone, frame);

@@ -178,6 +178,5 @@ def see_estimate(browser: Browser, ask: Ask, run: str) -> None:
         has(browser, ".empty", answer["empty"]["title"], *answer["empty"]["commands"])
         return
     browser.until("document.querySelector('#estimate-plot')?.chart?.lines.length > 0")
-    for name in ("predicted", "measured"):
-        if answer[name]:
-            has(browser, ".tiles", format_bytes(answer[name]["peak"]))
+    if answer["measured"]:
+        has(browser, ".tiles", format_bytes(answer["measured"]["peak"]))

@@ -57,6 +57,7 @@ def test_what_does_not_exist_ends_with_two_and_one_line() -> None:
         (*FACTORY, "--world-size", "0"),
         ("--model", "gpt2", "--seq", "0"),
         (*FACTORY, "--alloc-conf", "x:1"),
+        (*FACTORY, "--variants"),
     ):
         done = tbmem(*arguments)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,18 +10,20 @@ from functools import partial
 from typing import Any
 
 from tbmem import __version__
-from tbmem.errors import TbmemError, UsageError
+from tbmem.errors import FileFormatError, TbmemError, UsageError
 from tbmem.offline.analyze import Pair
-from tbmem.offline.queries.run_reader import MissingError, RunReader, reason
+from tbmem.offline.queries.estimates import estimates_of, read_figures
+from tbmem.offline.queries.run_reader import MissingError, RunReader
 from tbmem.present.palette import category_colour
 from tbmem.present.views import empty_states
-from tbmem.present.views.comparison import compare_view, estimate_curve, predicted_categories, side_of, sides_view
+from tbmem.present.views.comparison import compare_view, side_of, sides_view
 from tbmem.present.views.events import events_view
 from tbmem.present.views.live import cursor_of, is_same, live_series, rows_after, windows_of, x_of
 from tbmem.present.views.live_marks import forecasts_of, marked_findings, marked_rows, ooms_of
 from tbmem.present.views.operators import operators_view
 from tbmem.present.views.overview import index_view, overview_of, rank_columns
 from tbmem.present.views.peak import peak_view, stack_view
+from tbmem.present.views.prediction import measured_view, prediction_view
 from tbmem.present.views.range import LIMIT as BRUSH_LIMIT
 from tbmem.present.views.range import brushed_view
 from tbmem.present.views.recording_view import RecordingView
@@ -118,6 +120,7 @@ class Answers:
             "compare": self._compare,
             "sides": self._side_by_side,
             "estimate": self._estimate,
+            "prediction": self._prediction,
             "timeline": lambda params: timeline_view(
                 *self._part(params),
                 points=params.integer("points", POINTS, 10, _MAX_POINTS),
@@ -251,7 +254,7 @@ class Answers:
         run, file = self._reader.run(params.text("run")), params.text("file")
         subject = None if file is None else self._reader.recording(run, file)
         missing = params.integer("missing", 0)
-        return remedies_view(subject, self._summary(run, []), missing)
+        return remedies_view(subject, self._figures(run), missing)
 
     def _live(self, params: QueryParams) -> Any:
         x = params.text("x") or "step"
@@ -359,27 +362,30 @@ class Answers:
             yield run, self._sides(run, errors)[1] if file is None else self._reader.recording(run, file)
 
     def _estimate(self, params: QueryParams) -> Any:
-        run = self._reader.run(params.text("run"))
-        points = params.integer("points", POINTS, 10, _MAX_POINTS)
+        """The measurement of a run, and the estimates of the log folder that can be laid over it."""
+        run, file = self._reader.run(params.text("run")), params.text("file")
         errors: list[FileItem] = []
         predicted, measured = self._sides(run, errors)
-        summary = self._summary(run, errors)
-        curves = [None if side is None else estimate_curve(side, points) for side in (predicted, measured)]
-        peaks = [None if curve is None else curve["peak"] for curve in curves]
-        if peaks[0] is None and summary is not None and isinstance(summary.get("peak_allocated"), int):
-            peaks[0] = summary["peak_allocated"]
-        both = predicted is not None and measured is not None
+        if file is not None:
+            measured = self._reader.recording(run, file)
+        found = [files.item() for files in estimates_of(self.catalog.runs().values())]
+        if predicted is not None and (own := {"run": run.name, "file": predicted.file}) not in found:
+            found.append(own)
         return {
             "run": run.name,
-            "predicted": curves[0],
-            "measured": curves[1],
-            "error_percent": round(100 * peaks[0] / peaks[1] - 100, 3) if peaks[0] and peaks[1] else None,
-            "categories": predicted_categories(predicted, measured) if predicted and measured else None,
-            "summary": summary,
-            "notes": [] if both or not (predicted or summary) else ["Only one of the two is there."],
+            "estimates": sorted(found, key=lambda item: item["run"] != run.name),
+            "measured": None if measured is None else measured_view(measured),
             "errors": errors,
-            "empty": None if predicted is not None or summary is not None else empty_states.NO_ESTIMATE,
+            "empty": None if found else empty_states.NO_ESTIMATE,
         }
+
+    def _prediction(self, params: QueryParams) -> Any:
+        run, file = self._reader.run(params.text("run")), params.text("file")
+        files = next((one for one in estimates_of([run]) if one.file == file), None)
+        if files is None:
+            return prediction_view(run.name, file or "", self._reader.recording(run, file), None)
+        recording = None if files.recording is None else self._reader.open(run, files.recording)
+        return prediction_view(run.name, files.file, recording, read_figures(files.figures))
 
     def _sides(self, run: Run, errors: list[FileItem]) -> tuple[RecordingView | None, RecordingView | None]:
         """The prediction, and the measurement with the highest peak."""
@@ -401,14 +407,9 @@ class Answers:
                 errors.append(self._reader.file_item(file))
         return opened
 
-    def _summary(self, run: Run, errors: list[FileItem]) -> dict[str, Any] | None:
+    def _figures(self, run: Run) -> dict[str, Any] | None:
+        """The figures of the run's first estimate that can be read."""
         for file in run.of(ESTIMATE):
-            try:
-                summary = json.loads(file.path.read_bytes())
-            except (OSError, ValueError) as error:
-                errors.append(self._reader.file_item(file, reason(error)))
-                continue
-            if isinstance(summary, dict):
-                return summary
-            errors.append(self._reader.file_item(file, "not a JSON object"))
+            with contextlib.suppress(FileFormatError):
+                return read_figures(file)
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -89,7 +90,7 @@ def _run_answers(answers: Answers, run: str) -> Iterator[tuple[str, Any]]:
     yield key_of("live", {"run": run, "x": "time"}), answers.answer("live", {**live, "x": ["time"]})
     overview = answers.answer("overview", {"run": [run]})
     yield key_of("overview", {"run": run}), overview
-    yield key_of("estimate", {"run": run}), answers.answer("estimate", {"run": [run]})
+    yield from _estimate_answers(answers, run, [subject.file for subject in subjects])
     yield key_of("ranks", {"run": run}), answers.answer("ranks", {"run": [run], "recordings": ["1"]})
     for subject in subjects:
         yield from _recording_answers(subject)
@@ -101,6 +102,22 @@ def _run_answers(answers: Answers, run: str) -> Iterator[tuple[str, Any]]:
     for story in overview["runs"][0]["stories"]:
         if query := story["remedies"]:
             yield key_of("remedies", query), answers.answer("remedies", {name: [query[name]] for name in query})
+
+
+def _estimate_answers(answers: Answers, run: str, recordings: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """Each recording's curve, and each estimate that can be laid over it."""
+    first = answers.answer("estimate", {"run": [run]})
+    yield key_of("estimate", {"run": run}), first
+    if first["estimates"]:
+        for file in recordings:
+            yield (
+                key_of("estimate", {"run": run, "file": file}),
+                answers.answer("estimate", {"run": [run], "file": [file]}),
+            )
+    for item in first["estimates"]:
+        with contextlib.suppress(TbmemError):
+            answer = answers.answer("prediction", {name: [value] for name, value in item.items()})
+            yield key_of("prediction", item), answer
 
 
 def analysis_html(subject: RecordingView, written: str = "") -> str:

@@ -14,7 +14,8 @@ of entries that several share. Sizes are bytes, times Unix seconds, unless the f
 | ``data/ranks`` | **run**, recordings=1 (also their peaks) | ``overview.rank_columns`` |
 | ``data/compare`` | **before**, **after** (runs), before_file, after_file | ``comparison.compare_view`` |
 | ``data/sides`` | **before**, **after**, before_file, after_file | ``comparison.sides_view`` |
-| ``data/estimate`` | **run**, points | two of ``comparison.estimate_curve`` |
+| ``data/estimate`` | **run**, file | ``prediction.measured_view``, and the estimates to lay over it |
+| ``data/prediction`` | **run**, **file** | ``prediction.prediction_view`` |
 | ``data/timeline`` | **run**, **file**, **device**, axis, from, to, points, largest | ``timeline.timeline_view`` |
 | ``data/range`` | **run**, **file**, **device**, axis, from, to, limit | ``range.brushed_view`` |
 | ``data/state`` | **run**, **file**, **device**, axis, at (x), size (a request) | ``state.state_view`` |

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tbmem.analysis.plots.curves import downsampled
-from tbmem.analysis.runs.comparison import Change, Comparison, DeviceComparison, OddOne, changes
+from tbmem.analysis.runs.comparison import Change, Comparison, DeviceComparison, OddOne
 from tbmem.model.category import word_of
-from tbmem.model.timeline_tables import RangeKind
 from tbmem.present.lines import device_label
 from tbmem.present.palette import category_colour
 from tbmem.present.text.comparison_headline import headline
@@ -67,42 +66,6 @@ def _changes(changed: Sequence[Change], most: int = _CHANGES) -> dict[str, list[
     """Changes as columns, the largest first."""
     columns = columns_of(changed[:most], "name", "before", "after", "percent", "percent_text")
     return columns | {"change": [change.bytes for change in changed[:most]]}
-
-
-def estimate_curve(recording: RecordingView, points: int) -> dict[str, Any]:
-    """The curve of the main device over the share of its events, 0 to 100, so that two curves can be overlaid."""
-    selected = recording.device(None)
-    curve = recording.curve(selected.number)
-    points_shown = downsampled(curve.bytes, points)
-    share = 100 / max(selected.events - 1, 1)
-    return {
-        "file": recording.file,
-        "device": selected.name,
-        "x": np.round(np.maximum(curve.event[points_shown], 0) * share, 4).tolist(),
-        "bytes": curve.bytes[points_shown].tolist(),
-        "peak": selected.peak.bytes,
-        "peak_x": round(max(selected.peak.event, 0) * share, 4),
-        "steps": [round(event * share, 4) for event in _step_events(recording, selected.number)],
-    }
-
-
-def _step_events(recording: RecordingView, device: int) -> list[int]:
-    """First event of each step."""
-    timeline = recording.analysis.timeline
-    clock = recording.clock(device)
-    steps = timeline.ranges.take(timeline.ranges.kind == RangeKind.STEP)
-    if len(steps) and len(clock.event_ns):
-        return list(map(int, np.searchsorted(clock.event_ns[1:], steps.begin_ns, side="left")))
-    rows = timeline.rows
-    stepped = np.flatnonzero((rows.device == device) & (rows.alloc_event >= 0) & (rows.step >= 0))
-    stepped = stepped[np.argsort(rows.alloc_event[stepped], kind="stable")]
-    _, first = np.unique(rows.step[stepped], return_index=True)
-    return [int(event) for event in rows.alloc_event[stepped[first]]]
-
-
-def predicted_categories(predicted: RecordingView, measured: RecordingView) -> dict[str, list[Any]]:
-    """Changes of the categories between the predicted and the measured peak."""
-    return _changes(changes(predicted.analysis.main.by_category, measured.analysis.main.by_category))
 
 
 class Side(NamedTuple):

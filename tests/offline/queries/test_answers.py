@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -11,9 +10,7 @@ from tbmem.errors import UsageError
 from tbmem.model.files import MONITOR_LOG
 from tbmem.model.monitor_log import SampleRow, to_line
 from tbmem.model.sample import MemorySample
-from tbmem.model.timeline import save_timeline
 from tbmem.offline.queries.run_reader import MissingError, OutsideError
-from tests.analysis.timelines import recording, training_step
 from tests.offline.queries.folder import GIB, LEAK, Folder
 from tests.offline.snapshots import write_snapshot
 
@@ -157,22 +154,6 @@ def test_two_runs(folder: Folder) -> None:
     sides = folder.ask("sides", before="a", after="b")
     assert (sides["name"], sides["peak"], sides["odd"]) == (["a", "b"], [1 << 20, 3 << 20], [False, False])
     assert sides["message"] is None
-
-
-def test_a_prediction_over_a_measurement(recorded: Folder) -> None:
-    assert recorded.ask("estimate", run="a")["empty"] is not None
-    predicted = recording(*training_step(0, 0), {"bytes": 80}, source="estimate")
-    save_timeline(predicted, recorded.path / "a/estimate.tbmem.npz")
-    (recorded.path / "a/estimate.json").write_text(json.dumps({"peak_allocated": 5}))
-
-    answer = recorded.ask("estimate", run="a")
-
-    assert answer["predicted"]["peak"] == predicted.peak(0).bytes
-    assert answer["measured"]["file"] == "w.tbmem.npz"
-    expected = 100 * answer["predicted"]["peak"] / answer["measured"]["peak"] - 100
-    assert answer["error_percent"] == pytest.approx(expected, abs=0.01)
-    assert answer["summary"] == {"peak_allocated": 5}
-    assert answer["categories"]["name"]
 
 
 @pytest.mark.parametrize(
