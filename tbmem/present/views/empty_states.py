@@ -67,6 +67,6 @@ NOTHING_TO_COMPARE: Empty = {
 }
 NO_ESTIMATE: Empty = {
     "title": "There is no estimate",
-    "text": "An estimate can be shown over a measurement: write it into the log folder, for report.html into the run's.",
+    "text": "An estimate can be shown over a measurement: write it into the log folder (a report: into the run's).",
     "commands": ["tbmem estimate MODEL --batch ... --variants --out LOGDIR/estimate"],
 }
