@@ -71,7 +71,7 @@ NOTHING_TO_COMPARE: Empty = {
     "commands": ["tbmem compare A B"],
 }
 NO_ESTIMATE: Empty = {
-    "title": "There is no estimate in this run's folder",
-    "text": "An estimate can be shown over the measurement: write it into the run's folder.",
-    "commands": ["tbmem estimate --model ... --out RUN", "tbmem estimate --model ... --json > RUN/estimate.json"],
+    "title": "There is no estimate",
+    "text": "An estimate can be shown over a measurement: write it into the log folder (a report: into the run's).",
+    "commands": ["tbmem estimate MODEL --batch ... --variants --out LOGDIR/estimate"],
 }

@@ -4,7 +4,7 @@ import { choice, el, labelled, replace, section, tick } from "../dom.js";
 import { bytes, relativeChange, signedBytes, word } from "../format.js";
 import { LineChart } from "../lines.js";
 import { beside, layoutOf, peaksByPhase, placed } from "../overlay.js";
-import { emptyState, errorsOf, facts, notesOf, tiles } from "../parts.js";
+import { emptyState, errorsOf, facts, failure, notesOf, tiles } from "../parts.js";
 import { picker } from "../picker.js";
 import { get, set } from "../state.js";
 import { table } from "../table.js";
@@ -25,12 +25,18 @@ async function draw(context) {
   const answer = await context.ask("estimate", { run: context.run, file: run === context.run ? file : null });
   if (answer.empty) return el("div", {}, errorsOf(answer.errors), emptyState(answer.empty));
   const chosen = chosenEstimate(answer.estimates);
-  const prediction = await context.ask("prediction", chosen);
+  const pickers = el("div", { class: "bar wrapped" }, estimatePicker(context.run, answer.estimates, chosen), recordingPicker(context, answer));
+  let prediction;
+  try {
+    prediction = await context.ask("prediction", chosen);
+  } catch (error) {
+    return el("div", {}, pickers, failure(error));
+  }
   return el(
     "div",
     {},
     errorsOf(answer.errors),
-    el("div", { class: "bar wrapped" }, estimatePicker(context.run, answer.estimates, chosen), recordingPicker(context, answer)),
+    pickers,
     new Overlay(answer.measured, prediction).node,
     alternatives(prediction.alternatives),
     notesOf(prediction.notes),
