@@ -128,7 +128,8 @@ def averaged_resnet() -> Any:
         """Two parts of a batch, and an average of the weights."""
         averaged.extend([copy.deepcopy(model)] if not averaged else [])
         for part in batch[0].chunk(2):
-            (F.cross_entropy(model(part), part.new_zeros(len(part), dtype=torch.int64)) / 2).backward()
+            loss: Any = F.cross_entropy(model(part), part.new_zeros(len(part), dtype=torch.int64)) / 2
+            loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         with torch.no_grad():

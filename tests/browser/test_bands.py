@@ -159,7 +159,7 @@ def hidden(answer: dict[str, Any], shown: tuple[float, float], chart: Chart) -> 
 def see(browser: Browser, path: Path, answer: dict[str, Any], shown: tuple[float, float], near: float = 0.01) -> None:
     """Hold both charts against each other, and against what the file says of each column and so much beside it."""
     top, low = (drawn(browser, number, answer, shown) for number in (0, 1))
-    assert len(top.height) > 900
+    assert len(top.height) > 800
     # nothing is missing between the ground and the highest pixel
     assert np.array_equal(low.height, low.filled)
     # both have one outline, where it is not hidden by what is drawn upon the upper one

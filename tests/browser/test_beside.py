@@ -64,6 +64,8 @@ def test_an_empty_folder_tells_how_to_get_data(browser: Browser, tmp_path: Path)
     (tmp_path / "runs").mkdir()
     running = Server(tmp_path / "runs", tmp_path / "log.txt")
     try:
+        browser.script("window.stop()")
+        browser.complaints()
         browser.open(f"{running.address}/#tbmem", "overview")
         assert "tbmem" in browser.text(".empty")
         browser.picture("empty")
