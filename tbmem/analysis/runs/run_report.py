@@ -97,7 +97,7 @@ class RunReport:
     findings: tuple[Finding, ...]  # by step
     windows: tuple[Mapping[str, Any], ...]  # as logged, with the ``rank``
     ranks: tuple[int, ...]
-    steps: int  # last step that was logged
+    steps: int  # last step that was logged and has ended
     seconds: float  # from the start to the last line
     started: float  # Unix time; 0 if not known
     status: RunStatus
@@ -141,7 +141,7 @@ def run_report(
         findings=tuple(sorted(findings, key=lambda finding: (finding.last_step, finding.rank))),
         windows=tuple(sorted(windows, key=lambda window: (window["first_step"], window["rank"]))),
         ranks=tuple(sorted(set(ranks))),
-        steps=max([row.sample.step for log in logs for row in log.rows[-8:]], default=0),
+        steps=max([state.step for state in states], default=0),
         seconds=max(max(times, default=started) - started, 0.0) if started else 0.0,
         started=started,
         status=run_status(states, now),

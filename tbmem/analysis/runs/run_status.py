@@ -91,8 +91,11 @@ class RankState:
 
     @property
     def step(self) -> int:
-        """Last step that was logged."""
-        return max((device.last.step for device in self.devices if device.last is not None), default=0)
+        """Last step that was logged and has ended: that in which memory ran out has a row, too."""
+        last = max((device.last.step for device in self.devices if device.last is not None), default=0)
+        end = self.end or {}
+        steps = end.get("steps") if end.get("out_of_memory") is True else None
+        return min(last, steps) if isinstance(steps, int) else last
 
     @property
     def last_time(self) -> float | None:

@@ -142,7 +142,7 @@ def rank_columns(run: LoggedRun) -> tuple[dict[str, list[Any]], str | None]:
     odd, message = _outlier([card for _, _, card in pairs])
     columns = {name: [card[name] for _, _, card in pairs] for name in _RANK_COLUMNS}
     columns["host"] = [str(state.header.get("host", "")) for state, _, _ in pairs]
-    columns["step"] = [track.last.step if track.last is not None else 0 for _, track, _ in pairs]
+    columns["step"] = [min(track.last.step, state.step) if track.last is not None else 0 for state, track, _ in pairs]
     columns["odd"] = [index == odd for index in range(len(pairs))]
     return columns, message
 
