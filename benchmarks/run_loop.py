@@ -58,7 +58,12 @@ def place_on(device: str) -> None:
 
     def begin(self: threading.Thread) -> None:
         torch.set_default_device(device)  # of one thread each
-        bootstrap(self)
+        try:
+            bootstrap(self)
+        finally:
+            # what torch keeps for a thread is freed after Python's last line there, without asking whether Python still
+            # runs (github.com/pytorch/pytorch/issues/190489): an object left in it may abort the process at its exit
+            torch.set_default_device(None)
 
     def on_cpu(call: Callable[..., Any]) -> Callable[..., Any]:
         def called(*values: Any, **options: Any) -> Any:
