@@ -106,6 +106,8 @@ class Holder:
     contents: Contents = Contents.OBJECTS
     bytes_per_element: int = 0
     grows_since: int = 0
+    is_emptied: bool = False
+    """Whether it was seen to keep nothing from one step to another: it holds what a step needs, however much."""
 
     @property
     def bytes_per_step(self) -> float:

@@ -28,9 +28,10 @@ def explain(
     """Decide what the evidence says about a suspicion.
 
     A confirmed leak needs a holder without a bound, or a site whose allocations of all watched steps are still
-    alive. A suspicion is dismissed when what grows has a bound (a bounded container), or when everything alive was
-    allocated in the last step (the workload itself grows). Growth that goes on when everything was looked at for the
-    second time, that has no known holder, and that is more than a library's own records, is a leak out of sight.
+    alive. A suspicion is dismissed when what grows has a bound (a bounded container), or when the workload itself
+    grows: what holds it keeps nothing from step to step, or everything alive was allocated in the last step. Growth
+    that goes on when everything was looked at for the second time, that has no known holder, and that is more than a
+    library's own records, is a leak out of sight.
 
     Args:
         suspicion: The growth.
@@ -40,7 +41,7 @@ def explain(
         looked_before: How often evidence of the same growth has left it open.
     """
     case = _Case(suspicion, evidence, min_rate, room)
-    for decide in (_held, _filling, _garbage, _surviving, _workload):
+    for decide in (_held, _filling, _garbage, _refilled, _surviving, _workload):
         conclusion = decide(case)
         if conclusion is not None:
             return conclusion
@@ -61,13 +62,16 @@ class _Case:
         """The surviving site with lines of the user that keeps most."""
         self.surviving = sum(site.bytes_per_step for site in self.sites)  # bytes per watched step that are still alive
         least = min(min_rate, _EXPLAINED * self.rate)
+        self.refilled: list[Holder] = []
         self.bounded: list[Holder] = []
         self.collectable: list[Holder] = []
         self.unbounded: list[Holder] = []
         for holder in evidence.holders:
             if holder.bytes_per_step < least:
                 continue
-            if _reaches_bound(holder, room):
+            if holder.is_emptied:
+                self.refilled.append(holder)
+            elif _reaches_bound(holder, room):
                 self.bounded.append(holder)
             elif _is_collectable(holder, evidence):
                 self.collectable.append(holder)
@@ -181,6 +185,16 @@ def _garbage(case: _Case) -> Conclusion | None:
     reason = f"{leak_text.held_by(top, [])}: the garbage collector frees it at its next run"
     cause, advice = leak_text.cause_of(top), leak_text.advice_for(top)
     return case.conclude(Outcome.OPEN, reason, cause, advice, rate=top.bytes_per_step, holders=(top,), site=case.site)
+
+
+def _refilled(case: _Case) -> Conclusion | None:
+    """What grows keeps nothing from one step to the next: the steps need more."""
+    rate = _rate_of(case.refilled)
+    if not case.refilled or not case.is_enough(rate):
+        return None
+    top = _largest(case.refilled)
+    reason = f"the steps need more memory: {leak_text.refilled(top)}"
+    return case.conclude(Outcome.DISMISSED, reason, "a workload that grows", rate=rate, holders=case.refilled)
 
 
 def _surviving(case: _Case) -> Conclusion | None:

@@ -95,6 +95,11 @@ def fills_up(holder: Holder, step: int) -> str:
     )
 
 
+def refilled(holder: Holder) -> str:
+    """``list 'saved' in play() at ac.py:25  saved.append(x) keeps nothing from step to step · 150 tensors``."""
+    return f"{holder.name}{_place(holder)} keeps nothing from step to step · {_contents(holder)}"
+
+
 def survives(site: Site, beside: Sequence[Holder]) -> str:
     """``allocated at model.py:12  y = x.tanh() · what 7 of 7 watched steps allocated there is still alive``."""
     where = f"allocated at {site.stack[0]}" if site.stack else f"allocated by {site.operator or 'an operator'}"

@@ -59,8 +59,8 @@ def _is_ours(reference: Reference) -> bool:
     return reference.scope.module == _OURS or (wrapped is not None and is_ours(wrapped.__code__.co_filename))
 
 
-def add_container(context: SearchContext, reference: Reference, series: Series) -> None:
-    """Note one container that grows."""
+def add_container(context: SearchContext, reference: Reference, series: Series, *, is_emptied: bool = False) -> None:
+    """Note one container that grows; ``is_emptied``: it keeps no element from one observation to the next."""
     value = reference.value
     length = plain.length_function(type(value))
     if length is None or length(value) < series.points[-1][1]:
@@ -72,7 +72,7 @@ def add_container(context: SearchContext, reference: Reference, series: Series) 
     read = written_bound(reference, name.handle, context.sources) if bound is None and name.is_users else None
     contents = Contents.HOOKS if kind is HolderKind.HOOKS else contents
     holder = series.holder(kind, name.text, naming.type_name(reference), size, contents)
-    holder = replace(holder, length=length(value), bound=bound if bound is not None else read)
+    holder = replace(holder, length=length(value), bound=bound if bound is not None else read, is_emptied=is_emptied)
     if kind is HolderKind.LRU_CACHE:
         holder = replace(holder, hits=plain.LruCache.cache_info(value).hits)  # type: ignore[attr-defined]
     if not name.is_users and holder.bytes_per_step < _SMALL:

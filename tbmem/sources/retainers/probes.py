@@ -15,6 +15,10 @@ from tbmem.sources.retainers.reachability import Reference, ReferenceKind
 from tbmem.sources.retainers.retained_size import tensor_bytes
 from tbmem.sources.torch_state import autograd_graph
 
+_EMPTIED = 0.5
+"""Share of its first elements that a container may have kept when it counts as emptied: what drops its oldest elements
+one by one (a window, a replay buffer) keeps more in a step."""
+
 
 class ValueReader:
     """Reads a value in its owner (a dict, a cell, an object), or in a frame where the owner is ``None``."""
@@ -87,7 +91,7 @@ class SizeProbe:
         self._container = container
         self._length = length
         self._reader = reader
-        self.first = self.last = length(container)
+        self.first = self.last = self.lowest = length(container)
         self.is_gone = False
 
     def grew(self, frame: FrameType) -> int:
@@ -107,11 +111,17 @@ class SizeProbe:
         if container is None:
             return 0
         before, self.last = self.last, self._length(container)
+        self.lowest = min(self.lowest, self.last)
         if sys.getrefcount(container) <= _ONLY_OURS:
             self._container = None
             self.is_gone = True
             return 0
         return max(self.last - before, 0)
+
+    @property
+    def was_emptied(self) -> bool:
+        """Whether most of what the container had at first was dropped at some time."""
+        return self.lowest <= _EMPTIED * self.first
 
     def release(self) -> None:
         """Release the container."""

@@ -97,18 +97,20 @@ class RetainerSearch:
                 self._seen[key] = tuple(dict.fromkeys(lines))
         if tracer.overflowed:
             self._notes.append("A step has more lines than are followed: some were read from the source.")
-        self._drop_emptied(tracer)
+        self._note_emptied(tracer)
         return all(key in self._seen for key in tracer.probes)
 
-    def _drop_emptied(self, tracer: LineTracer) -> None:
-        """Forget containers that were emptied while they were traced; take the length of the others."""
+    def _note_emptied(self, tracer: LineTracer) -> None:
+        """Mark containers that were emptied while they were traced; take the length of the others."""
         candidates, self._candidates = self._candidates or (), []
         for candidate in candidates:
             probe = tracer.probes.get(candidate.key)
             if isinstance(probe, SizeProbe):
-                if probe.is_gone or probe.last < probe.first:
+                if probe.is_gone:
                     continue
-                candidate.holder = replace(candidate.holder, length=max(candidate.holder.length, probe.last))
+                is_emptied = candidate.holder.is_emptied or probe.was_emptied or probe.last < probe.first
+                length = max(candidate.holder.length, probe.last)
+                candidate.holder = replace(candidate.holder, length=length, is_emptied=is_emptied)
             self._candidates.append(candidate)
 
     def result(self, frame: FrameType | None) -> tuple[tuple[Holder, ...], tuple[str, ...]]:
@@ -171,7 +173,7 @@ class RetainerSearch:
             not_under(traversal, {id(reference.value) for reference, _ in (*containers, *filling, *values)})
         )
         for reference, series in containers:
-            add_container(context, reference, series)
+            add_container(context, reference, series, is_emptied=self._histories.is_refilled(reference))
         for reference, series in filling:
             add_filling(context, reference, series)
         for reference, history in values:

@@ -11,7 +11,7 @@ import ctypes
 import io
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,7 @@ from tbmem.sources.retainers.object_counts import Series
 from tbmem.sources.retainers.probes import SizeProbe, ValueProbe, reader_of
 from tbmem.sources.retainers.reachability import PLAIN_TENSORS, Reference, ReferenceKind, Traversal
 from tbmem.sources.retainers.retained_size import RetainedSize, tensor_bytes
+from tbmem.sources.retainers.turnover import ElementSamples
 from tbmem.sources.torch_state import autograd_graph
 
 _SMALLEST = 256  # bytes below which the size of a tensor or an array is of no interest
@@ -43,7 +44,7 @@ _SIZES: dict[type, Callable[[Any], int]] = {
 
 @dataclass(slots=True)
 class VariableHistory:
-    """Sizes of one variable's value at several observations. Holds numbers and a few bytes, no objects."""
+    """Sizes of one variable's value at several observations. Holds numbers and a few bytes, and objects only weakly."""
 
     series: Series = field(default_factory=Series)
     inner: Series = field(default_factory=Series)  # elements of the containers in the value
@@ -51,6 +52,9 @@ class VariableHistory:
     numbers: list[tuple[int, int]] = field(default_factory=list)  # step and newest node while they are linked
     edges: tuple[bytes, bytes] = (b"", b"")
     kept_edge: bool = True
+    samples: ElementSamples | None = None
+    is_refilled: bool = False
+    """Whether a container kept none of an observation's elements until the next."""
 
     @property
     def is_replaced(self) -> bool:
@@ -62,6 +66,8 @@ class VariableHistory:
         self.series.points.append((step, size))
         self.values.add(id(value))
         self.inner.points.append((step, inner_length(value)))
+        self.is_refilled |= self.samples is not None and self.samples.are_gone
+        self.samples = ElementSamples(value)
         if type(value) in PLAIN_TENSORS:
             self._add_node(step, value.grad_fn)
             self._add_edges(_edges(value))
@@ -101,6 +107,11 @@ class VariableHistories:
                 histories[key] = self._histories.get(key) or VariableHistory()
                 histories[key].add(step, size, reference.value)
         self._histories = histories
+
+    def is_refilled(self, reference: Reference) -> bool:
+        """Whether a container was seen to keep none of its elements until the next observation."""
+        history = self._histories.get(reference.key())
+        return history is not None and history.is_refilled
 
     def references(
         self, traversal: Traversal, suits: Callable[[VariableHistory], bool], is_wanted: Callable[[Any], bool]
@@ -176,6 +187,7 @@ def add_value(context: SearchContext, reference: Reference, history: VariableHis
         return
     kind, type_ = naming.kind_of(reference), naming.type_name(reference)
     holder = history.series.holder(kind, name.text, type_, size, contents)
+    holder = replace(holder, is_emptied=history.is_refilled)
     lines = _best_assignments if is_tensor or history.is_replaced else _filling_lines
     read = partial(lines, context.sources, name.handle, context.files)
     candidate = Candidate(reference.key(), holder, name.handle, read)

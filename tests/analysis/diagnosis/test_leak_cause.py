@@ -158,6 +158,17 @@ def test_a_curriculum_keeps_nothing_but_the_last_step() -> None:
     assert "the steps need more memory" in conclusion.reason
 
 
+def test_a_list_that_keeps_nothing_from_step_to_step_is_a_working_set() -> None:
+    # given a list that is longer in each step, filled anew
+    refilled = replace(LIST, is_emptied=True)
+    # when
+    conclusion = concluded(refilled)
+    # then
+    assert conclusion.outcome is Outcome.DISMISSED
+    assert "list 'history' in train() at train.py:57  history.append(loss) keeps nothing from step" in conclusion.reason
+    assert concluded(refilled, replace(LIST, name="list 'kept'")).outcome is Outcome.CONFIRMED
+
+
 @pytest.mark.parametrize(
     ("holders", "sites"),
     [

@@ -55,6 +55,20 @@ def test_new_elements_are_counted_and_removed_ones_are_not() -> None:
     assert (probe.first, probe.last) == (2, 5)
 
 
+@pytest.mark.parametrize(("left", "was_emptied"), [(0, True), (1, True), (3, False)])
+def test_a_container_that_loses_most_of_its_elements_was_emptied(left: int, was_emptied: bool) -> None:
+    # given
+    kept = [1, 2, 3, 4]
+    probe = SizeProbe(kept, list.__len__)
+    # when it is filled again before it is looked at for the last time
+    del kept[left:]
+    probe.check()
+    kept.extend(range(8))
+    probe.check()
+    # then
+    assert probe.was_emptied is was_emptied
+
+
 def test_a_container_that_nobody_else_holds_is_let_go() -> None:
     kept = Items([1, 2])
     reference = weakref.ref(kept)

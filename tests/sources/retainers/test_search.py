@@ -102,6 +102,29 @@ def innocent_loss() -> Callable[[int], Any]:
     return step
 
 
+def innocent_episodes() -> Callable[[int], Any]:
+    """An actor-critic whose episodes lengthen: two lists that are emptied after each."""
+    policy = torch.nn.Linear(4, 2)
+    saved: list[Any] = []
+
+    def step(i: int) -> None:
+        del saved[:]
+        saved.extend((0.5, policy(torch.randn(4)).sum()) for _ in range(4 + i))
+        losses = [value * weight for weight, value in saved]
+        torch.stack(losses).sum().backward()
+
+    return step
+
+
+def test_a_list_that_is_filled_anew_in_each_step_is_marked() -> None:
+    # when
+    holders, _ = hunt_in(innocent_episodes())
+    # then
+    found = [holder for holder in holders if "saved" in holder.name]
+    assert found
+    assert all(holder.is_emptied for holder in found)
+
+
 def innocent_curriculum() -> Callable[[int], Any]:
     lin = torch.nn.Linear(32, 128)
     state: dict[str, Any] = {}
