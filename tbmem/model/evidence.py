@@ -70,6 +70,8 @@ class HolderKind(str, Enum):
     CONTEXT = "context"  # autograd nodes in a reference cycle: an attribute of ctx, a graph of a gradient
     GARBAGE = "garbage"
     OBJECTS = "objects"  # instances of one class without a known container
+    CLOSURES = "closures"  # functions made in another function, each with variables of its own
+    CALLBACKS = "callbacks"  # functions that atexit calls when the program ends
 
 
 class Contents(str, Enum):

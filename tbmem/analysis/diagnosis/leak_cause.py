@@ -157,7 +157,7 @@ def _held(case: _Case) -> Conclusion | None:
         Outcome.CONFIRMED,
         leak_text.held_by(top, others),
         leak_text.cause_of(top),
-        leak_text.advice_for(top),
+        leak_text.advice_for(top, case.suspicion.device),
         rate=_rate_of((top, *others)),
         holders=(top, *others),
         site=case.site,
@@ -183,7 +183,7 @@ def _garbage(case: _Case) -> Conclusion | None:
         return None
     top = _largest(case.collectable)
     reason = f"{leak_text.held_by(top, [])}: the garbage collector frees it at its next run"
-    cause, advice = leak_text.cause_of(top), leak_text.advice_for(top)
+    cause, advice = leak_text.cause_of(top), leak_text.advice_for(top, case.suspicion.device)
     return case.conclude(Outcome.OPEN, reason, cause, advice, rate=top.bytes_per_step, holders=(top,), site=case.site)
 
 

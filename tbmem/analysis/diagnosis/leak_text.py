@@ -49,15 +49,27 @@ _BY_KIND = {
         "an iterator that keeps all elements",
         "make a new iterator for each epoch: while True: for batch in loader: ...",
     ),
+    HolderKind.CLOSURES: (
+        "a function that is wrapped again and again",
+        "wrap the function once, outside of the loop, or keep the original and wrap that",
+    ),
+    HolderKind.CALLBACKS: (
+        "callbacks that are kept until the program ends",
+        "register one function once, or atexit.unregister() what is out of date",
+    ),
     HolderKind.LRU_CACHE: ("", "give the cache a maxsize that fits, key it on something small, or drop the cache"),
 }
 """Cause and advice by the kind of a holder."""
+_BY_NAME = {
+    "Gcf.figs": ("figures that are never closed", "close each figure when it is done with: plt.close(fig)"),
+}
+"""Cause and advice by the name of a registry in a package."""
 _BY_CONTENTS = {
     Contents.GRAPHS: ("an output kept with its graph", "use loss.detach() or loss.item()"),
     Contents.VIEWS: ("a view that keeps a large storage", "keep a copy of the part: .clone()"),
     Contents.TENSORS: (
         "tensors that are kept and never dropped",
-        "move them to the CPU, or clear it at the end of each epoch",
+        "clear it at the end of each epoch, or bound it (deque(maxlen=...))",
     ),
     Contents.MODULES: ("modules that are kept and never dropped", "keep a state_dict on disk instead, or bound it"),
     Contents.HOOKS: ("a hook that is registered again and again", "remove() each handle"),
@@ -115,7 +127,7 @@ def cause_of(holder: Holder) -> str:
     """The kind of leak in words."""
     if holder.kind is HolderKind.LRU_CACHE and holder.hits == 0:
         return "an unbounded cache without a hit"
-    return _BY_KIND.get(holder.kind, ("", ""))[0] or _BY_CONTENTS[holder.contents][0]
+    return _cure(holder, 0)
 
 
 def cause_of_site(site: Site) -> str:
@@ -124,9 +136,17 @@ def cause_of_site(site: Site) -> str:
     return "a graph that was never freed" if site.in_backward else outside
 
 
-def advice_for(holder: Holder) -> str:
-    """What to do about a leak."""
-    return _BY_KIND.get(holder.kind, ("", ""))[1] or _BY_CONTENTS[holder.contents][1]
+def advice_for(holder: Holder, device: str) -> str:
+    """What to do about a leak on a device (``cpu``, ``cuda:0``)."""
+    advice = _cure(holder, 1)
+    can_move = holder.contents is Contents.TENSORS and advice == _BY_CONTENTS[Contents.TENSORS][1]
+    return f"move them to the CPU, or {advice}" if can_move and device != "cpu" else advice
+
+
+def _cure(holder: Holder, part: int) -> str:
+    """Cause (``part`` 0) or advice (1): by the holder's name, else by its kind, else by its contents."""
+    known = _BY_NAME.get(holder.name) or _BY_KIND.get(holder.kind, ("", ""))
+    return known[part] or _BY_CONTENTS[holder.contents][part]
 
 
 def as_dict(holder: Holder) -> dict[str, Any]:
@@ -169,4 +189,6 @@ def _contents(holder: Holder) -> str:
         return f"its graph is {format_count(holder.length)} nodes long and {gain}"
     if holder.kind is HolderKind.TENSOR:
         return f"it {gain}"
-    return f"{format_count(holder.length)} {_ELEMENTS[holder.contents]} ({size} each)"
+    are_functions = holder.kind in (HolderKind.CLOSURES, HolderKind.CALLBACKS)
+    elements = holder.kind.value if are_functions else _ELEMENTS[holder.contents]
+    return f"{format_count(holder.length)} {elements} ({size} each)"

@@ -237,7 +237,13 @@ class _ReferrerSearch:
         owner = self._holders.get(id(holder), (None,))[0]
         if kind is ReferenceKind.KEY and owner is not None and plain.instance_dict(owner) is holder:
             return Reference(one, self.reference(owner, (*seen, id(one))), ReferenceKind.ATTRIBUTE, label)
+        if kind is ReferenceKind.KEY and _is_class_attribute(owner, label, one):
+            return Reference(one, self.reference(owner, (*seen, id(one))), ReferenceKind.CLASS_ATTRIBUTE, label)
         return Reference(one, self.reference(holder, (*seen, id(one))), kind, label)
+
+
+def _is_class_attribute(owner: Any, label: Any, one: Any) -> bool:
+    return plain.is_a(owner, type) and plain.class_attributes(owner).get(label) is one
 
 
 def _edge(holder: Any, one: Any) -> tuple[ReferenceKind, Any]:

@@ -43,7 +43,7 @@ def add_contexts(context: SearchContext, counts: ObjectCounts, objects: ObjectTa
         function = plain.class_attributes(kind).get("_forward_cls", kind)
         function_name = plain_name(function.__qualname__)
         text = f"ctx.{names[0]} of {function_name}"
-        holder = _holder(context, HolderKind.CONTEXT, text, kind.__name__, nodes, series)
+        holder = holder_of(context, HolderKind.CONTEXT, text, kind.__name__, nodes, series)
         files = context.sources.files_of(function)
         lines = context.sources.attribute_lines(files, names)
         lines = [line for line in lines if function_name in line.function.rpartition(".")[0]] or lines
@@ -58,7 +58,7 @@ def add_leaves(context: SearchContext, counts: ObjectCounts, objects: ObjectTabl
     if series is None or len(leaves) < series.growth / 2:
         return
     text = "leaf tensors whose gradient has a graph that leads back to them"
-    holder = _holder(context, HolderKind.CONTEXT, text, "create_graph", leaves, series)
+    holder = holder_of(context, HolderKind.CONTEXT, text, "create_graph", leaves, series)
     read = partial(context.sources.calls, context.files, creates_graph)
     context.add(Candidate("leaves", replace(holder, contents=Contents.GRAPHS), read=read))
 
@@ -75,7 +75,7 @@ def noted_classes(context: SearchContext, counts: ObjectCounts, objects: ObjectT
         named = min(references, key=lambda reference: len(reference.path()), default=None)
         context.baseline = BaselineObjects(not_under(traversal, {id(one) for one in instances}))
         text = f"{plain_name(kind.__qualname__)} objects"
-        holder = _holder(context, HolderKind.OBJECTS, text, kind.__name__, instances, series)
+        holder = holder_of(context, HolderKind.OBJECTS, text, kind.__name__, instances, series)
         files = tuple(dict.fromkeys((*context.sources.files_of(kind), *context.files)))
         read = partial(_class_lines, context.sources, files, kind.__name__)
         addresses = tuple(id(one) for one in instances[OLDER:][:_TRIED] or instances)
@@ -106,7 +106,7 @@ def _class_lines(sources: SourceCode, files: tuple[str, ...], kind: str, names: 
     return [*creating, *sources.attribute_lines(files, names)]
 
 
-def _holder(
+def holder_of(
     context: SearchContext, kind: HolderKind, name: str, class_name: str, instances: list[Any], series: Series
 ) -> Holder:
     """A holder that is a class; some of its objects are measured after some others."""

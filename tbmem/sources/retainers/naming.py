@@ -43,7 +43,7 @@ def name_of(reference: Reference, sources: SourceCode, noun: str = "") -> Name:
         if first.kind is ReferenceKind.CLASS_ATTRIBUTE:  # its class is the one that defines it
             kind = next((base for base in plain.mro(owner) if label in plain.class_attributes(base)), owner)
         handle = Handle(label, True, path, sources.files_of(kind))
-        return Name(f"{plain_name(kind.__qualname__)}.{label}{_suffix(path)}", handle)
+        return Name(f"{plain_name(kind.__qualname__)}.{label}{_suffix(path)}", handle, is_user_class(kind))
     return _name_of_variable(first, path, reference.scope, noun or _spoken(type(references[-1].value)), sources)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from types import AsyncGeneratorType, CodeType, CoroutineType, FunctionType, GeneratorType
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,12 @@ from torch.autograd.function import BackwardCFunction
 
 from tbmem.model.evidence import Contents, Holder, HolderKind
 from tbmem.sources.program import introspection as plain
-from tbmem.sources.program.ownership import is_our_class, is_user_class
+from tbmem.sources.program.ownership import is_our_class, is_user_class, is_user_file
 from tbmem.sources.retainers.reachability import PLAIN_TENSORS
 
 _GENERATORS = (GeneratorType, CoroutineType, AsyncGeneratorType)
 _TENSORS = 50_000  # tensors that are looked at one by one
+EXIT_CALLBACKS = "atexit"  # key of the functions that are called when the program ends
 _ENOUGH = 4  # new elements between two observations from which a rate is computed
 
 
@@ -104,6 +106,14 @@ class ObjectTable:
         """Types of autograd nodes that users' functions have created."""
         return [kind for kind in self.by_kind if BackwardCFunction in plain.mro(kind)]
 
+    def closures(self) -> dict[CodeType, list[Any]]:
+        """Users' functions of which there are closures, and all there are of each."""
+        found: dict[CodeType, list[Any]] = {}
+        for one in self.by_kind.get(FunctionType, ()):
+            if one.__closure__ is not None and is_user_file(one.__code__.co_filename):
+                found.setdefault(one.__code__, []).append(one)
+        return found
+
     def user_classes(self) -> list[type]:
         """Classes of the user's of which there are objects, autograd's nodes left out."""
         return [kind for kind in self.by_kind if BackwardCFunction not in plain.mro(kind) and _is_countable(kind)]
@@ -111,7 +121,7 @@ class ObjectTable:
 
 def _is_wanted(kind: type) -> bool:
     is_container = plain.length_function(kind) is not None
-    return is_container or kind in _GENERATORS or kind in PLAIN_TENSORS or _is_countable(kind)
+    return is_container or kind is FunctionType or kind in _GENERATORS or kind in PLAIN_TENSORS or _is_countable(kind)
 
 
 def _is_countable(kind: type) -> bool:
@@ -142,6 +152,8 @@ class ObjectCounts:
         kinds = (*objects.user_classes(), *objects.contexts())
         counted: dict[Hashable, int] = {class_key(kind): len(objects.by_kind[kind]) for kind in kinds}
         counted["leaves"] = len(objects.leaves_with_graphs())
+        counted[EXIT_CALLBACKS] = atexit._ncallbacks()
+        counted.update((closure_key(code), len(closures)) for code, closures in objects.closures().items())
         self._classes = {key: self._classes.get(key) or Series() for key in counted}
         for key, series in self._classes.items():
             series.points.append((step, counted[key]))
@@ -168,8 +180,16 @@ class ObjectCounts:
         return {address: series for address, series in self._containers.items() if series.is_growing}
 
     def growing_classes(self) -> dict[Hashable, Series]:
-        """Series of the classes whose objects become more; ``'leaves'`` for leaf tensors with a graph."""
+        """Series of the classes whose objects become more.
+
+        By keys of their own those of leaf tensors with a graph (``'leaves'``), closures and callbacks of ``atexit``.
+        """
         return {key: series for key, series in self._classes.items() if series.is_growing}
+
+
+def closure_key(code: CodeType) -> Hashable:
+    """Key of the closures of a function that does not hold it."""
+    return ("closures", id(code), code.co_name)
 
 
 def class_key(kind: type) -> Hashable:

@@ -34,6 +34,8 @@ of ``mul``, which save one scalar each, cost 1 090 bytes a node with its 64 byte
 _MAX_DEPTH = 8
 _MAX_OBJECTS = 3000
 _NOT_PART = (ModuleType, CodeType, type)
+_COUNTED = ("builtins", "array", "collections", "ctypes", "_ctypes", "io", "_io", "mmap", "numpy", "torch")
+"""Packages whose objects tell their buffers by ``getsizeof``, or show memory that is another's."""
 _VIEW = 4  # a storage this much larger than its tensor is kept by a view
 
 
@@ -231,8 +233,21 @@ def _sizeof(one: Any, kinds: tuple[type, ...]) -> int:
     sized = (list, dict, set, frozenset, deque, str, bytes, bytearray, int, float)
     base = next((base for base in sized if base in kinds), object if kinds[0].__flags__ & (1 << 9) else None)
     if base is not None:
-        return int(base.__sizeof__(one)) + header
+        return int(base.__sizeof__(one)) + header + (_buffer_bytes(one, kinds) if base is object else 0)
     try:
-        return sys.getsizeof(one)
+        return sys.getsizeof(one) + _buffer_bytes(one, kinds)
     except Exception:
         return 64
+
+
+def _buffer_bytes(one: Any, kinds: tuple[type, ...]) -> int:
+    """Bytes of a buffer that an extension's object owns besides itself (a renderer's pixels); 0 where it shows none."""
+    if plain.module_of(kinds[0]).partition(".")[0] in _COUNTED:
+        return 0
+    if any(type(plain.class_attributes(kind).get("__buffer__")) is FunctionType for kind in kinds):
+        return 0  # a method in Python: the user's code is not called
+    try:
+        with memoryview(one) as view:
+            return view.nbytes
+    except (TypeError, BufferError):
+        return 0

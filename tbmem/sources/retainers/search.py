@@ -19,6 +19,7 @@ from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.ownership import frames_of_other_threads, qualified_name, user_frames
 from tbmem.sources.program.syntax import SourceCode
+from tbmem.sources.retainers.callables import add_closures, add_exit_callbacks
 from tbmem.sources.retainers.candidates import Candidate, SearchContext, not_under
 from tbmem.sources.retainers.containers import add_container, add_filling, grown_containers, with_grown_inside
 from tbmem.sources.retainers.instances import add_classes, add_contexts, add_leaves, noted_classes
@@ -157,6 +158,8 @@ class RetainerSearch:
             if not traversal.complete:
                 context.notes.append("There are more objects than were examined: some names may be missing.")
             self._fill(context, objects, traversal)
+            add_closures(context, self._counts, objects, traversal)
+            add_exit_callbacks(context, self._counts, objects, traversal, self._initial)
             classes = noted_classes(context, self._counts, objects, traversal)
             del objects, traversal
             add_classes(context, classes, collects)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import warnings
 from collections import deque
 from types import FrameType, SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from tbmem.sources.retainers.containers import Grown, add_container, add_filling
 from tbmem.sources.retainers.object_counts import Series
 from tbmem.sources.retainers.reachability import Traversal
 from tbmem.sources.retainers.variables import VariableHistories
+from tests.sources.retainers.test_search import hunt_in
 
 LOOKS = (20, 26, 32)
 KEPT_BY_THE_MODULE: dict[str, Any] = {"of": {"this": [0] * 26}}
@@ -148,3 +150,22 @@ def test_the_rate_of_a_container_is_that_of_all_in_it() -> None:
     here = "test_the_rate_of_a_container_is_that_of_all_in_it"
     assert candidate.holder.name == f"dict 'by_layer' in {here}(), in its elements"
     assert (candidate.holder.length, candidate.holder.per_step) == (360, 20.0)
+
+
+def test_figures_that_are_never_closed_are_held_by_pyplots_registry() -> None:
+    # given
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("Agg")
+
+    def step(i: int) -> None:
+        pyplot.figure(figsize=(1, 1)).canvas.draw()
+
+    # when
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # more than 20 figures are open
+        holders, _ = hunt_in(step)
+    pyplot.close("all")
+    # then
+    assert holders[0].name == "Gcf.figs"
+    assert holders[0].bytes_per_element >= 100 * 100 * 4
+    assert [line.text for line in holders[0].lines] == ["pyplot.figure(figsize=(1, 1)).canvas.draw()"]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from matplotlib.backends.backend_agg import RendererAgg
 
 from tbmem.model.evidence import Contents
 from tbmem.sources.retainers.retained_size import (
@@ -86,3 +87,10 @@ def test_elements_with_their_keys() -> None:
     assert elements_of([1, 2], 5) == [(1,), (2,)]
     assert entry_bytes([0] * 1000) in range(8, 10)
     assert entry_bytes([]) == 8
+
+
+def test_the_pixels_of_an_extensions_object_are_counted() -> None:
+    # given a renderer in C++ that shows its pixels as a buffer
+    renderer = RendererAgg(64, 32, 72)
+    # then
+    assert RetainedSize(1.0).measure(renderer) >= 64 * 32 * 4
