@@ -160,9 +160,10 @@ class Detector:
             is_shown = self._is_shown(channel, trend)
             return () if is_shown else (self._leak(sample, channel, trend, event.rate, event.forecast),)
         fell = event.change is Change.FELL
-        self._conclusions.pop(event.channel, None)
+        conclusion = self._conclusions.pop(event.channel, None)
         if trend.state is TrendState.LEAK and not self._is_shown(channel, trend):
-            return (finding_text.retracted(sample, channel.suspicion(trend, sample, event.rate), fell=fell),)
+            ended = channel.suspicion(trend, sample, event.rate)
+            return (finding_text.retracted(sample, ended, conclusion, fell=fell),)
         if standing is not None:
             reason = "it fell back" if fell else "it ended"
             return (finding_text.dismissed(sample, standing, reason, {}),)

@@ -74,17 +74,28 @@ def dismissed(sample: MemorySample, seen: Suspicion, reason: str, facts: Mapping
     return make_finding(FindingKind.DISMISSED, sample, message, evidence, seen.first_step)
 
 
-def retracted(sample: MemorySample, seen: Suspicion, *, fell: bool) -> Finding:
-    """A leak that was reported is none: most of it is free again (``fell``), or it has stopped growing."""
-    if fell:
+def retracted(sample: MemorySample, seen: Suspicion, conclusion: Conclusion | None, *, fell: bool) -> Finding:
+    """A leak that was reported has ended: most of it is free again (``fell``), or it has stopped growing.
+
+    What was held by a known object until then (a loss summed with its graph over an epoch) is told with it: each time
+    it is held anew costs as much.
+    """
+    holder = conclusion if conclusion is not None and conclusion.outcome is Outcome.CONFIRMED else None
+    if not fell:
+        reason = "it has not gone on for as long as it lasted"
+        end = f"has ended: it stays at {format_bytes(seen.level)}; so far it is not a leak"
+    elif holder is None:
         reason = "most of the growth is free again"
         end = "has fallen back: the memory was released, it was not a leak"
     else:
-        reason = "it has not gone on for as long as it lasted"
-        end = f"has ended: it stays at {format_bytes(seen.level)}; so far it is not a leak"
+        reason = "most of the growth is free again"
+        end = f"has fallen back: {_grown(seen)} were kept until now and are free again · {holder.reason}"
     message = f"the growth of {_SUBJECTS[seen.channel]} reported before {end}"
     evidence = {**_numbers(seen), "reason": reason, "allocated_bytes": sample.allocated}
-    return make_finding(FindingKind.GROWING, sample, message, evidence, sample.step)
+    if holder is None or not fell:
+        return make_finding(FindingKind.GROWING, sample, message, evidence, sample.step)
+    evidence |= {"cause": holder.cause, **holder.evidence}
+    return make_finding(FindingKind.GROWING, sample, message, evidence, sample.step, advice=holder.advice)
 
 
 def growing(sample: MemorySample, seen: Suspicion, conclusion: Conclusion | None) -> Finding:
