@@ -6,10 +6,11 @@ The same object judges live and over a recorded series; its memory does not grow
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tbmem.analysis.detector import finding_text
-from tbmem.analysis.detector.feed import CPU, Event, ExcursionEvent, SampleFeed
+from tbmem.analysis.detector.feed import CPU, RESIDENT_GROWTH, Event, ExcursionEvent, SampleFeed
 from tbmem.analysis.detector.forecast import Forecast
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import Change
@@ -23,6 +24,7 @@ from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
 
 _SHARE_EXPLAINED = 0.5  # share of the resident memory's growth that malloc must show for it to be the same growth
+_PINNED = 2.0  # times the growth of what is alive by which the resident memory grows where the heap cannot shrink
 _SPIKES = 16  # spikes that are remembered, the highest ones
 
 
@@ -157,6 +159,9 @@ class Detector:
             return (finding_text.suspect(sample, suspicion),)
         standing = self._suspicions.pop(event.channel, None)
         if event.change is Change.CERTAIN:
+            cause = self._pinning(channel)
+            if cause is not None:
+                return (self._current_leak(sample, *cause),)
             is_shown = self._is_shown(channel, trend)
             return () if is_shown else (self._leak(sample, channel, trend, event.rate, event.forecast),)
         fell = event.change is Change.FELL
@@ -177,6 +182,8 @@ class Detector:
         """
         if self._sample is None or channel.channel not in (Channel.HOST, Channel.HEAP):
             return False
+        if self._pinning(channel) is not None:
+            return True
         is_heap, on_cpu = channel.channel is Channel.HEAP, self._sample.device == CPU
         other = self._feed.channels[Channel.ALLOCATED if is_heap or on_cpu else Channel.HEAP]
         standing = other.growth.trend
@@ -186,19 +193,53 @@ class Detector:
         share = 1.0 if is_heap else _SHARE_EXPLAINED
         return before is not None and after is not None and after - before >= share * trend.growth
 
+    def _pinning(self, channel: GrowthChannel) -> tuple[GrowthChannel, Trend] | None:
+        """The leak of what is alive that makes the resident memory grow, if ``channel`` is that of the latter."""
+        alive = self._feed.channels[Channel.ALLOCATED]
+        trend = alive.growth.trend
+        if channel.channel is not Channel.HOST or trend is None or trend.state is not TrendState.LEAK:
+            return None
+        return (alive, trend) if self._resident_growth(alive, trend) is not None else None
+
+    def _resident_growth(self, channel: GrowthChannel, trend: Trend) -> float | None:
+        """Growth of the resident memory where what is kept pins the heap, in bytes; ``None`` where it does not.
+
+        malloc returns only what is free at the end of its heap: small objects that are kept between large ones that
+        are freed make it grow by the large ones.
+        """
+        if channel.channel is not Channel.ALLOCATED or self._sample is None or self._sample.device != CPU:
+            return None
+        first, last = trend.first.step, trend.last.step
+        before, after = (self._feed.channels[Channel.HOST].level_at(step) for step in (first, last))
+        if before is None or after is None:
+            return None
+        growth = after - before
+        is_large = growth >= max(_PINNED * trend.growth, RESIDENT_GROWTH)
+        return growth if is_large and self._feed.heap_size.growth(first, last) >= _SHARE_EXPLAINED * growth else None
+
     def _current_leak(self, sample: MemorySample, channel: GrowthChannel, trend: Trend) -> Finding:
         return self._leak(sample, channel, trend, channel.rate(trend), channel.forecast(trend, sample.step))
 
     def _leak(
         self, sample: MemorySample, channel: GrowthChannel, trend: Trend, rate: float, ahead: Forecast | None
     ) -> Finding:
+        resident = self._resident_growth(channel, trend)
+        host = self._feed.channels[Channel.HOST]
+        if resident is not None:
+            ahead = host.forecast(trend, sample.step)
         seconds = self._step_time.seconds
         if ahead is not None and seconds is not None:
             ahead = ahead._replace(seconds=ahead.steps * seconds)
         block = channel.block_steps << trend.scale
         known_by = f"the lowest levels of {trend.blocks} consecutive blocks of {block} steps climb"
-        conclusion = self._conclusions.get(channel.channel)
-        return finding_text.leak(sample, channel.suspicion(trend, sample, rate), conclusion, ahead, known_by)
+        conclusion, seen = self._conclusions.get(channel.channel), channel.suspicion(trend, sample, rate)
+        if resident is None:
+            return finding_text.leak(sample, seen, conclusion, ahead, known_by)
+        level = round(host.level_at(trend.last.step) or 0)
+        # a trend that has just begun has too few marks of the resident memory for a rate
+        resident_rate = max(host.rate(trend), resident / max(seen.judged_steps, 1))
+        whole = replace(seen, base=level - round(resident), level=level, bytes_per_step=resident_rate)
+        return finding_text.leak(sample, whole, conclusion, ahead, known_by, alive=seen)
 
 
 class VerdictHistory:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import GrowthTest
-from tbmem.analysis.detector.low_water_marks import BLOCK
+from tbmem.analysis.detector.low_water_marks import BLOCK, MarkedSeries
 from tbmem.analysis.detector.spike_test import Excursion, ResidentPeaks, SpikeTest
 from tbmem.analysis.detector.thresholds import CapacityTest, FragmentationTest
 from tbmem.config.schema import PatternsConfig
@@ -19,7 +19,8 @@ from tbmem.units import MIB, parse_bytes
 
 _RESIDENT_SUSPICIOUS = 1 * MIB  # resident memory comes in pages and arenas: less is no sign of anything
 _RESIDENT_RISES = 7
-_RESIDENT_GROWTH = 8 * MIB
+RESIDENT_GROWTH = 8 * MIB
+"""Growth of resident memory from which it can be a leak, in bytes."""
 _WORKERS_PATIENCE = 60  # readings of the child processes, at most one a second, over which they must have grown
 _WORKERS_SECONDS = 1.0
 _REMEMBERED = 128
@@ -76,6 +77,7 @@ class SampleFeed:
         self._interrupted = False
         self._free_heap: int | None = None
         self._resident_peaks = ResidentPeaks()
+        self.heap_size = MarkedSeries()  # what malloc has from the system, on the CPU
         self._has_private = self._has_heap = self._heap_interrupted = False
         self._workers = (-1, 0.0)
         self._updated: deque[tuple[int, bool | None]] = deque(maxlen=_REMEMBERED)
@@ -159,6 +161,7 @@ class SampleFeed:
             self._judge_spikes(Channel.PEAK, columns.step, peaks, events)
         elif columns.device[0] == CPU:
             self._judge_resident_peaks(columns, events)
+            self.heap_size.extend(*_known(columns.step, columns.reserved))
 
     def _judge_spikes(self, channel: Channel, steps: Sequence[int], values: Sequence[int], events: list[Event]) -> None:
         for step, excursion in self._spikes[channel].extend(steps, values):
@@ -242,7 +245,7 @@ def _channels(patterns: PatternsConfig) -> dict[Channel, GrowthChannel]:
     for channel, readings in ((Channel.HOST, patience), (Channel.WORKERS, min(patience, _WORKERS_PATIENCE))):
         resident = GrowthTest(
             patience=readings,
-            min_growth=max(parse_bytes(patterns.min_growth), _RESIDENT_GROWTH),
+            min_growth=max(parse_bytes(patterns.min_growth), RESIDENT_GROWTH),
             min_growth_percent=percent,
             suspicious=_RESIDENT_SUSPICIOUS,
             rises=_RESIDENT_RISES,

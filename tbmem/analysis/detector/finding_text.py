@@ -32,16 +32,31 @@ _FAR = 100_000_000  # steps beyond which a forecast is not mentioned
 
 
 def leak(
-    sample: MemorySample, seen: Suspicion, conclusion: Conclusion | None, ahead: Forecast | None, known_by: str
+    sample: MemorySample,
+    seen: Suspicion,
+    conclusion: Conclusion | None,
+    ahead: Forecast | None,
+    known_by: str,
+    *,
+    alive: Suspicion | None = None,
 ) -> Finding:
-    """Memory is kept from step to step; ``known_by`` says what has shown the growth."""
+    """Memory is kept from step to step; ``known_by`` says what has shown the growth.
+
+    ``alive``: the growth of what is alive, where it makes the resident memory grow by more, which ``seen`` is then.
+    """
     subject = "" if seen.channel is Channel.ALLOCATED else f"{_SUBJECTS[seen.channel]} "
+    subject = subject if alive is None else f"{_SUBJECTS[Channel.HOST]} "
     share = conclusion.share if conclusion is not None else None
     explained = "" if share is None else f", {100 * share:.0f} % of the growth explained"
     parts = [
         f"{subject}{format_signed(round(seen.bytes_per_step))}/step since step {seen.first_step}"
         f" ({_grown(seen)} by step {seen.last_step}{explained})"
     ]
+    if alive is not None:
+        parts.append(
+            f"{format_signed(round(alive.bytes_per_step))}/step of it is alive: what is kept lies between freed blocks,"
+            " which malloc then cannot return"
+        )
     if conclusion is None:
         parts.append("no evidence was collected: the line that holds it is not known")
     elif conclusion.outcome is Outcome.OPEN:
@@ -52,6 +67,8 @@ def leak(
         time = "" if ahead.seconds is None else f" ({format_duration(ahead.seconds)})"
         parts.append(f"out of memory in ~{format_count(ahead.steps)} steps{time}")
     evidence = {**_numbers(seen), **_forecast_numbers(ahead), "known_by": known_by, "holder": None}
+    if alive is not None:
+        evidence["alive_bytes_per_step"] = round(alive.bytes_per_step)
     if conclusion is not None:
         evidence |= {"reason": conclusion.reason, "cause": conclusion.cause, "share": conclusion.share}
         evidence |= conclusion.evidence

@@ -149,11 +149,7 @@ class GrowthChannel:
 
     def level_at(self, step: int) -> float | None:
         """The low-water mark at a step in the past, as finely as it is remembered, in bytes."""
-        for scale in range(SCALES):
-            marks = self.growth.marks.at(scale)
-            if marks and marks[0].step <= step:
-                return max(mark for mark in marks if mark.step <= step).level
-        return None
+        return self.growth.marks.level_at(step)
 
     def suspicion(self, trend: Trend, sample: MemorySample, rate: float, gap: int = 1) -> Suspicion:
         """The trend as a suspicion of a sample's device, with the rate (bytes per step) and gap when it was found."""

@@ -59,6 +59,13 @@ class LowWaterMarks:
         """The last marks of blocks of ``BLOCK * 2**scale`` steps, oldest first."""
         return list(self._scales[scale])
 
+    def level_at(self, step: int) -> float | None:
+        """The mark at a step in the past, as finely as it is remembered, in bytes."""
+        for marks in self._scales:
+            if marks and marks[0].step <= step:
+                return max(mark for mark in marks if mark.step <= step).level
+        return None
+
 
 def _merge(first: LowWaterMark, second: LowWaterMark) -> LowWaterMark:
     """The mark of two consecutive blocks."""
@@ -146,3 +153,26 @@ class StepBlock:
     def _clear(self) -> None:
         self._passed = 0
         self._low = self._blocks = None
+
+
+class MarkedSeries:
+    """The low-water marks of a series that is not judged by itself."""
+
+    def __init__(self) -> None:
+        self._marks = LowWaterMarks()
+        self._block = StepBlock(BLOCK)
+
+    def extend(self, steps: Sequence[int], values: Sequence[int]) -> None:
+        """Add steps that were all read, in bytes."""
+        start, stop = 0, self._block.room
+        while start < len(values):
+            part = values[start:stop]
+            mark = self._block.add(steps[start], part, part, None)
+            if mark is not None:
+                self._marks.add(mark)
+            start, stop = stop, stop + BLOCK
+
+    def growth(self, first_step: int, last_step: int) -> float:
+        """By how much the marks rose between two steps, in bytes; 0 where they are not remembered."""
+        before, after = self._marks.level_at(first_step), self._marks.level_at(last_step)
+        return 0.0 if before is None or after is None else after - before

@@ -247,6 +247,54 @@ def test_what_malloc_shows_is_told_once() -> None:
     assert {finding.evidence["channel"] for finding in judge(samples)} == {"allocated"}
 
 
+def pinned(steps: int, heap_grows: bool = True) -> list[MemorySample]:
+    """What is alive grows by 32 KiB a step, the resident memory by 20 MiB: through malloc's heap, or beside it."""
+    levels = leaking(steps, 32 * KIB)
+    reserved = [2 * HEAP + (20 * MIB if heap_grows else 32 * KIB) * step for step in range(steps)]
+    return heap(levels, reserved=reserved, host_rss=[300 * MIB + 20 * MIB * step for step in range(steps)])
+
+
+def test_what_pins_the_heap_is_one_leak_of_the_resident_memorys_size() -> None:
+    # given
+    samples = pinned(300)
+    detector = Detector(awaits_evidence=True)
+    feed(detector, samples[:40])
+    suspicion = next(each for each in detector.suspicions if each.channel is Channel.ALLOCATED)
+    # when
+    (leak,) = detector.conclude(suspicion, conclusion(Outcome.CONFIRMED))
+    again = feed(detector, samples[40:])
+    verdict = detector.verdict()
+    # then
+    for finding in (leak, verdict, *again):
+        assert finding.kind is FindingKind.LEAK
+        assert finding.evidence["channel"] == "allocated"
+        assert finding.evidence["bytes_per_step"] == pytest.approx(20 * MIB, rel=0.3)
+        assert finding.evidence["alive_bytes_per_step"] == pytest.approx(32 * KIB, rel=0.05)
+    assert "held by list 'losses' in train()" in verdict.message
+    assert verdict.evidence["steps_left"] == pytest.approx(8 * GIB / (20 * MIB), rel=0.1)
+
+
+def test_a_second_leak_beside_mallocs_heap_is_told_apart() -> None:
+    # given a leak of a mapping beside one of small objects
+    samples = pinned(400, heap_grows=False)
+    # when
+    channels = {finding.evidence["channel"] for finding in judge(samples) if finding.kind is FindingKind.LEAK}
+    # then
+    assert channels == {"allocated", "host"}
+
+
+def test_what_was_held_over_an_epoch_is_told_with_its_holder_when_it_is_free_again() -> None:
+    # given a loss that is summed with its graph
+    detector, _ = suspicious()
+    detector.conclude(detector.suspicions[0], conclusion(Outcome.CONFIRMED, advice="use loss.item()"))
+    # when the sum begins anew
+    (finding,) = feed(detector, [each._replace(step=each.step + 40) for each in heap([HEAP] * 20)])
+    # then
+    assert "are free again · held by list 'losses' in train()" in finding.message
+    assert "not a leak" not in finding.message
+    assert finding.advice == "use loss.item()"
+
+
 def test_a_host_leak_beside_a_stable_gpu_is_found() -> None:
     # given
     samples = [
