@@ -98,6 +98,8 @@ class MonitorConfig(_Section):
     """Whether counters are read at all."""
     log_every_n_steps: int = _checked(10, _at_least(1))
     """Steps between two console lines, two points of a TensorBoard scalar and two lines of the log."""
+    line_seconds: float = _checked(2.0, _at_least(0))
+    """Least seconds between two console lines about a device: of short steps the latest is shown. ``0``: each."""
     devices: str = _checked("auto", ("must be auto or device names", lambda devices: devices.strip() != ""))
     """Devices to watch: ``auto`` (those that this process uses) or names such as ``"cuda:0,cuda:1"``."""
     peaks: str = _checked("step", _one_of("step", "run"))

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -77,24 +77,39 @@ class Sink(Protocol):
 
 
 class LineSink:
-    """Logs a memory line for each row that ends on a multiple of ``every`` steps, and a line per signal."""
+    """Logs memory lines, and a line per signal.
+
+    Args:
+        every: Steps; a row that ends on a multiple of them has a line.
+        seconds: Least time between two lines about a device; of several rows at once the latest is shown.
+    """
 
     part = "console lines"
 
-    def __init__(self, every: int) -> None:
+    def __init__(self, every: int, seconds: float = 0.0) -> None:
         self._every = every
+        self._seconds = seconds
+        self._due: dict[str, float] = {}
 
     def write(self, records: Sequence[LogRecord]) -> None:
         """Log the lines of these records."""
         logger = get_logger()
         if not logger.isEnabledFor(logging.INFO):
             return
+        for sample in self._shown(records):
+            logger.info("step %d · %s", sample.step, memory_line(sample))
         for record in records:
-            if isinstance(record, SampleRow):
-                if record.sample.step % self._every == 0:
-                    logger.info("step %d · %s", record.sample.step, memory_line(record.sample))
-            elif isinstance(record, Mapping) and record["type"] == "signal":
+            if isinstance(record, Mapping) and record["type"] == "signal":
                 logger.warning("%s", signal_line(record))
+
+    def _shown(self, records: Sequence[LogRecord]) -> Iterable[MemorySample]:
+        samples = [record.sample for record in records if isinstance(record, SampleRow)]
+        due = [sample for sample in samples if sample.step % self._every == 0]
+        if not self._seconds:
+            return due
+        latest = {sample.device: sample for sample in due if sample.time >= self._due.get(sample.device, 0.0)}
+        self._due.update((device, sample.time + self._seconds) for device, sample in latest.items())
+        return latest.values()
 
     def close(self) -> None:
         """Do nothing: there is no file."""
@@ -138,13 +153,13 @@ class ScalarSink:
         self._writer.write(samples, several=len(self._devices) > 1)
 
 
-def open_sinks(guard: Guard, log: Path | None, scalars: Path | None, *, lines_every: int | None) -> list[Sink]:
-    """Open the live log, scalars in a folder, and console lines; ``None`` leaves one out, as an error does."""
+def open_sinks(guard: Guard, log: Path | None, scalars: Path | None, lines: LineSink | None) -> list[Sink]:
+    """Open the live log and scalars in a folder beside console lines; ``None`` leaves one out, as an error does."""
     # files first: a signal may have interrupted the holder of the console's lock
     sinks: list[Sink | None] = [
         guard.run(WRITING, LogSink, log) if log is not None else None,
         guard.run("TensorBoard scalars", ScalarSink, scalars) if scalars is not None else None,
-        LineSink(lines_every) if lines_every is not None else None,
+        lines,
     ]
     return [sink for sink in sinks if sink is not None]
 

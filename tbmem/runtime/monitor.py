@@ -21,7 +21,15 @@ from tbmem.model.oom import RunContext
 from tbmem.model.run_summary import Peak
 from tbmem.model.sample import MemorySample
 from tbmem.present.lines import console_handler, get_logger, show_finding
-from tbmem.runtime.background_writer import CLOSE_ROWS, BackgroundWriter, PeriodicTask, log_end, log_header, open_sinks
+from tbmem.runtime.background_writer import (
+    CLOSE_ROWS,
+    BackgroundWriter,
+    LineSink,
+    PeriodicTask,
+    log_end,
+    log_header,
+    open_sinks,
+)
 from tbmem.runtime.evidence.investigator import Investigator, loop_frame
 from tbmem.runtime.oom.flight_recorder import FlightRecorder
 from tbmem.runtime.process.guard import Guard
@@ -169,7 +177,8 @@ class MemoryMonitor(Lifecycle):
         children = PeriodicTask(self._counters.refresh_workers, early=_EARLY)
         tasks = [PeriodicTask(self._counters.refresh), children, PeriodicTask(self._flight.look_at_host)]
         scalars = self._folder.path if self._folder is not None and self.config.scalars else None
-        sinks = open_sinks(self._guard, self.log_path, scalars, lines_every=self._every if self._console else None)
+        lines = LineSink(self._every, self.config.line_seconds) if self._console else None
+        sinks = open_sinks(self._guard, self.log_path, scalars, lines)
         self._background = BackgroundWriter(sinks, tasks, self._guard, row_steps=self._every)
         self._background.put(log_header(rank, self.config, self._about))
         self._background.start()

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -216,6 +217,26 @@ def test_the_console_says_that_a_signal_came(caplog: pytest.LogCaptureFixture, e
 
     assert caplog.messages[0].startswith("SIGTERM after step 41: all records are written")
     assert what in caplog.messages[0]
+
+
+def test_short_steps_have_a_line_in_two_seconds_the_latest_one(
+    caplog: pytest.LogCaptureFixture, make_sample: MakeSample
+) -> None:
+    # given steps of 0.1 s on two devices, five at a time
+    sink = LineSink(1, seconds=2.0)
+    steps = [[_timed(make_sample, 5 * batch + at) for at in range(1, 6)] for batch in range(10)]
+    # when
+    with caplog.at_level("INFO", logger="tbmem"):
+        for batch in steps:
+            sink.write([row for pair in batch for row in pair])
+    # then
+    shown = [int(message.split()[1]) for message in caplog.messages]
+    assert shown == [5, 5, 25, 25, 45, 45]
+
+
+def _timed(make_sample: MakeSample, step: int) -> list[SampleRow]:
+    rows = [_row(make_sample, step, device) for device in ("cuda:0", "cuda:1")]
+    return [replace(row, sample=row.sample._replace(time=1000.0 + step / 10)) for row in rows]
 
 
 def test_the_log_is_continued(tmp_path: Path, make_sample: MakeSample) -> None:

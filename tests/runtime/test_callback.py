@@ -69,7 +69,7 @@ def test_the_console_tells_the_story(
     logdir: dict[str, Any], train_step: TrainStep, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "tbmem"):
-        _run(MemoryCallback(run=logdir), train_step, 20)
+        _run(MemoryCallback(run=logdir, monitor={"line_seconds": 0.0}), train_step, 20)
 
     story = _messages(caplog)
     expected = [

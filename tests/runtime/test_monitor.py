@@ -110,7 +110,7 @@ def test_the_guides_leak_is_found_and_logged(
 
 def test_lines_come_every_n_steps(make_sample: MakeSample, caplog: pytest.LogCaptureFixture) -> None:
     counters = SeriesCounters(make_sample, [45.0] * 20)
-    monitor = MemoryMonitor(counters=counters, console=True, log_every_n_steps=5)
+    monitor = MemoryMonitor(counters=counters, console=True, log_every_n_steps=5, line_seconds=0.0)
 
     with caplog.at_level(logging.INFO, "tbmem"):
         _play(monitor, 20)

@@ -94,7 +94,7 @@ def dismissed(sample: MemorySample, seen: Suspicion, reason: str, facts: Mapping
 def retracted(sample: MemorySample, seen: Suspicion, conclusion: Conclusion | None, *, fell: bool) -> Finding:
     """A leak that was reported has ended: most of it is free again (``fell``), or it has stopped growing.
 
-    What was held by a known object until then (a loss summed with its graph over an epoch) is told with it: each time
+    What was held by a known object until then (a loss summed with its graph over an epoch) is named with it: each time
     it is held anew costs as much.
     """
     holder = conclusion if conclusion is not None and conclusion.outcome is Outcome.CONFIRMED else None
