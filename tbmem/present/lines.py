@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -143,13 +143,18 @@ def make_handler(console: Console | None = None) -> logging.Handler:
     if console is None and sys.stderr is None:
         return logging.NullHandler()  # standard error was closed before Python started
     if console is None and not _is_terminal(sys.stderr):
-        handler: logging.Handler = logging.StreamHandler(sys.stderr)
+        handler = _PlainHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("%(asctime)s tbmem %(message)s", datefmt="%H:%M:%S"))
         return handler
     from rich.console import Console
     from rich.logging import RichHandler
 
-    return RichHandler(
+    class ColouredHandler(RichHandler):
+        def emit(self, record: logging.LogRecord) -> None:
+            with _bars_cleared(self.console.file):
+                super().emit(record)
+
+    return ColouredHandler(
         console=console or Console(stderr=True),
         show_path=False,
         show_level=False,
@@ -157,6 +162,18 @@ def make_handler(console: Console | None = None) -> logging.Handler:
         omit_repeated_times=False,
         keywords=[kind.label for kind in FindingKind],
     )
+
+
+class _PlainHandler(logging.StreamHandler[Any]):
+    def emit(self, record: logging.LogRecord) -> None:
+        with _bars_cleared(self.stream):
+            super().emit(record)
+
+
+def _bars_cleared(stream: Any) -> AbstractContextManager[object]:
+    """Take tqdm's progress bars off a stream for the length of a line, if the program draws some."""
+    bars: Any = getattr(sys.modules.get("tqdm.std"), "tqdm", None)
+    return bars.external_write_mode(file=stream) if getattr(bars, "_instances", None) else nullcontext()
 
 
 def _is_terminal(stream: Any) -> bool:

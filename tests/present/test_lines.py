@@ -217,7 +217,7 @@ def test_on_a_terminal_lines_are_richs(monkeypatch: pytest.MonkeyPatch) -> None:
     with console_handler():
         get_logger().info("GPU 0 memory")
     # then
-    assert type(make_handler()).__name__ == "RichHandler"
+    assert type(make_handler()).__mro__[1].__name__ == "RichHandler"
     assert "GPU 0 memory" in re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue())
 
 
@@ -325,3 +325,19 @@ def test_sizes_of_a_small_run_are_in_mib(make_sample: MakeSample) -> None:
     assert (
         memory_line(sample) == "GPU 0 memory · allocated 3.00 MiB · reserved 4.00 MiB · peak 5.00 MiB (0 % of 80 GiB)"
     )
+
+
+@pytest.mark.usefixtures("no_logging")
+def test_a_line_does_not_run_into_a_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    # given a bar of tqdm on the stream of the lines
+    tqdm = pytest.importorskip("tqdm")
+    with console_handler(), tqdm.tqdm(total=10, file=sys.stderr) as bar:
+        bar.update(3)
+        # when
+        get_logger().info("step 10")
+        bar.update(7)
+    # then the line stands alone, and the bar is drawn again after it
+    pieces = [piece.strip() for piece in re.split(r"[\r\n]", capsys.readouterr().err)]
+    (at,) = [number for number, piece in enumerate(pieces) if piece.endswith("tbmem step 10")]
+    assert re.fullmatch(r"\d\d:\d\d:\d\d tbmem step 10", pieces[at])
+    assert any("3/10" in piece for piece in pieces[at + 1 :])
