@@ -160,6 +160,7 @@ class Window:
         self._ranges.begin()
         shapes, stacks = self._config.record_shapes, self._config.with_stack
         self._profile = profile(activities=_activities(), record_shapes=shapes, profile_memory=True, with_stack=stacks)
+        profiler_state.import_ahead()
         with profiler_state.quiet_kineto():
             self._profile.prepare_trace()
         self._is_on = True

@@ -147,6 +147,17 @@ def quiet_kineto() -> Iterator[None]:
             os.environ.pop(variable, None)
 
 
+def import_ahead() -> None:
+    """Import what torch's profiler imports at the first ``record_function``: never while its tracer runs.
+
+    The tracer reads the names of code objects when the recording ends. Those of an import are freed by then, and the
+    trace gets whatever lies there instead, which may not even be JSON (torch 2.13).
+    """
+    find = getattr(torch_profiler, "_maybe_cupti_monitor", None)
+    if find is not None:
+        find()
+
+
 def let_collectives_settle() -> None:
     """To be called right before a profiler with stacks is stopped; 5 ms where collectives run, nothing elsewhere.
 

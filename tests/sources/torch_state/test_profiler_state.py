@@ -55,6 +55,23 @@ def test_kinetos_variable_is_gone_afterwards(monkeypatch: pytest.MonkeyPatch) ->
     assert "KINETO_LOG_LEVEL" not in os.environ
 
 
+def test_what_a_range_imports_is_there_before_the_tracer_runs() -> None:
+    # given a fresh process
+    program = """
+import sys, torch
+from tbmem.sources.torch_state.profiler_state import import_ahead
+import_ahead()
+before = set(sys.modules)
+with torch.profiler.record_function("range"):
+    pass
+print(sorted(set(sys.modules) - before))
+"""
+    # when
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    # then
+    assert done.stdout.strip() == "[]"
+
+
 def test_collectives_settle_only_where_there_are_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # given a clock that notes how long is waited
     waited: list[float] = []
