@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tbmem.analysis.recordings.address_join import join_book
+from tbmem.analysis.recordings.inferred_categories import infer_older
 from tbmem.analysis.recordings.result import Labels
 from tbmem.analysis.source_lines import end_of_path
 from tbmem.errors import ConfigError
@@ -151,7 +152,19 @@ def categorize(
     unlabelled = ~in_book[timeline.rows.device] & (timeline.rows.basis == Basis.NONE)
     if unlabelled.any():
         timeline, names, code = _by_rules(timeline, unlabelled, table or DEFAULT_TABLE, names, code)
+        timeline, code = _by_structure(timeline, unlabelled & (code == Category.UNKNOWN), code)
     return timeline, Labels(names=names, code=code.astype(np.int32))
+
+
+def _by_structure(timeline: AllocationTimeline, unlabelled: Bools, code: I64) -> tuple[AllocationTimeline, I64]:
+    """Infer blocks that are older than the recording and have no stack."""
+    rows, code = timeline.rows, code.copy()
+    category, basis = rows.category.copy(), rows.basis.copy()
+    for number in range(len(timeline.devices)):
+        found, inferred = infer_older(timeline, number, unlabelled & (rows.stack < 0))
+        category[found], basis[found] = inferred, Basis.INFERRED
+        code[found] = inferred
+    return timeline.with_columns(category=category, basis=basis), code
 
 
 def _by_lifetime(timeline: AllocationTimeline, in_book: Bools) -> AllocationTimeline:
