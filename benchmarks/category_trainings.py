@@ -232,15 +232,7 @@ def inference_convnet() -> Parts:
     return [model], [], torch.no_grad()(lambda: model(images()))
 
 
-DEVELOPED_ON = (
-    *(decoder_adamw, convnet_momentum, lora, inference),
-    *(adam_gradients_kept, sgd_plain, freed_at_the_end, inference_with_cache),
-)
-HELD_OUT = (
-    *(adam_amp, gan, momentum_gradients_kept, accumulation),
-    *(teacher_and_student, averaged_weights, bf16_adam, inference_convnet),
-)
-TRAININGS = {one.__name__: one for one in (*DEVELOPED_ON, *HELD_OUT)}
+TRAININGS = {name: one for name, one in globals().items() if getattr(one, "__annotations__", {}) == {"return": "Parts"}}
 
 
 def older_storages(models: list[nn.Module], optimizers: list[torch.optim.Optimizer]) -> Iterator[tuple[int, Category]]:

@@ -30,6 +30,8 @@ _REPEATED = 3
 """Blocks of one size from which on their number tells how many copies there are."""
 _LONGER = 1.5
 """How much longer than the shortest stretch of memory the first one may be."""
+_PRIMES = tuple(n for n in range(17, 1000) if all(n % divisor for divisor in range(2, 32)) or n in (17, 19, 23, 29, 31))
+"""Prime factors that widths of layers rarely have."""
 _SERIES = 8
 """Equal blocks in a row from which on they are not those of a layer."""
 _SHORT = 64
@@ -161,12 +163,12 @@ def _copies(kept: Counter[int], passes: _Passes) -> _Copies | None:
     """How the blocks that stay are divided; ``None`` if the recording does not tell."""
     kept = Counter({size: count for size, count in kept.items() if size not in _WORKSPACES or count >= _REPEATED})
     repeated = Counter({size: count for size, count in kept.items() if count >= _REPEATED})
-    if passes.has_backward and (passes.gradients & kept).total() >= _TRAINED * kept.total():
+    if passes.has_backward and (passes.gradients & kept).total() >= max(_TRAINED * kept.total(), 1):
         return _beside_gradients(kept, passes)
     if passes.has_backward:
         return _beside_kept_gradients(kept, repeated, passes)
     number = 1 if passes.saves_nothing else _number_of_copies(repeated)
-    return _Copies(kept, Counter(), Counter()) if number == 1 else None
+    return _Copies(kept - _sizes_of_data(kept), Counter(), Counter()) if number == 1 else None
 
 
 def _beside_gradients(kept: Counter[int], passes: _Passes) -> _Copies:
@@ -202,6 +204,16 @@ def _number_of_copies(repeated: Counter[int]) -> int:
     """The largest number, up to four, that divides how often sizes repeat; 0 without such sizes."""
     divided = {number: sum(n for n in repeated.values() if n % number == 0) for number in (1, 2, 3, 4)}
     return max((number for number, blocks in divided.items() if blocks >= _MOST * repeated.total() > 0), default=0)
+
+
+def _sizes_of_data(kept: Counter[int]) -> Counter[int]:
+    """Blocks whose sizes share a prime that the rest has not: a number of pixels or tokens, not a width of layers."""
+    large = [size for size in kept if size >= _SMALL // 16]
+    primes = {prime: [size for size in large if size % prime == 0] for prime in _PRIMES}
+    total = _bytes(kept)
+    shared = [sizes for sizes in primes.values() if len(sizes) >= _REPEATED]
+    data = {size for sizes in shared if 2 * sum(size * kept[size] for size in sizes) < total for size in sizes}
+    return Counter({size: kept[size] for size in data})
 
 
 def _assigned(timeline: AllocationTimeline, blocks: I64, copies: _Copies) -> tuple[I64, I64]:
@@ -242,7 +254,7 @@ def _is_series(sizes: I64) -> Bools:
     found = np.zeros(len(sizes), np.bool_)
     for size in np.unique(sizes[begin][length >= _SERIES]).tolist():
         of_size = sizes[begin] == size
-        longest = length[of_size].max()
+        longest = max(length[of_size].max(), 2 * np.sum(sizes == size) // 3)
         others = Counter(sizes[begin][~of_size].tolist())
         if np.sum(length[of_size] * 2 >= longest) < _REPEATED <= max(others.values(), default=0):
             for run in np.flatnonzero(of_size & (length * 2 >= longest)).tolist():

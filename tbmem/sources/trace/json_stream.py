@@ -34,6 +34,8 @@ class Arguments(msgspec.Struct, frozen=True, gc=False):
     called_from: str | None = field(name="CallFrom", default=None)
     """File and line from which a Python function was called (torch 2.14)."""
     call_stack: str | None = field(name="Call stack", default=None)
+    dims: list[Any] | None = field(name="Input Dims", default=None)
+    types: list[Any] | None = field(name="Input type", default=None)
 
 
 NO_ARGUMENTS = Arguments()
