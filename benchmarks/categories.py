@@ -39,6 +39,11 @@ HELD_OUT = (
     *("adam_amp", "gan", "momentum_gradients_kept", "accumulation"),
     *("teacher_and_student", "averaged_weights", "bf16_adam", "inference_convnet"),
 )
+HELD_OUT_AFTER = (
+    *("mixture_of_experts", "lstm_rmsprop", "head_on_frozen_encoder", "encoder_adagrad_kept"),
+    *("two_decoders_alternate", "inference_half_after_training", "generation_with_caches_of_layers", "data_on_the_gpu"),
+)
+"""Written after the results of ``HELD_OUT`` had been seen, and one of its faults mended."""
 Bytes = Mapping[Category, int]
 
 
@@ -63,7 +68,11 @@ TRUTHS: Mapping[str, Bytes] = {
     "MAGMA27": copies(_SMALL, gradients=1),
     "silmont2000": copies(_SMALL),
     **{f"Wedsonlin__{kind}{n}_inference": copies(_MEDIUM) for kind in ("", "medium_") for n in (128, 256, 512, 1024)},
-    **{f"Wedsonlin__{kind}{n}_training": copies(_MEDIUM, states=2) for kind in ("", "medium_") for n in (128, 256, 512, 1024)},
+    **{
+        f"Wedsonlin__{kind}{n}_training": copies(_MEDIUM, states=2)
+        for kind in ("", "medium_")
+        for n in (128, 256, 512, 1024)
+    },
     "AMD-AGI__h100__Qwen": copies(2 * 463_987_712),
     "AMD-AGI__h100__gaunernst": copies(2 * 28_795_194),
     "AMD-AGI__mi300__gaunernst": copies(2 * 28_795_194),
@@ -109,7 +118,9 @@ def measure(path: Path) -> Figures:
         right = rows.bytes[inferred][rows.category[inferred] == was[inferred]].sum()
         by_block = float(right / rows.bytes[inferred].sum()) if len(inferred) else None
     total = sum(sums.values())
-    right_sums = None if truth is None or not total else sum(min(sums[one], size) for one, size in truth.items()) / total
+    right_sums = (
+        None if truth is None or not total else sum(min(sums[one], size) for one, size in truth.items()) / total
+    )
     return Figures(
         name=path.name.partition(".")[0],
         peak=device.peak.bytes,
@@ -168,6 +179,7 @@ def main() -> int:
     if given.simulated:
         report("Simulated, developed on", simulated(given.simulated, given.python, DEVELOPED_ON))
         report("Simulated, held out", simulated(given.simulated, given.python, HELD_OUT))
+        report("Simulated, held out a second time", simulated(given.simulated, given.python, HELD_OUT_AFTER))
     return 0
 
 

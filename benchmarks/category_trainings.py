@@ -57,7 +57,10 @@ class LoRA(nn.Module):
     def __init__(self, frozen: nn.Linear, rank: int) -> None:
         super().__init__()
         self.frozen = frozen.requires_grad_(False)
-        self.a, self.b = nn.Linear(frozen.in_features, rank, bias=False), nn.Linear(rank, frozen.out_features, bias=False)
+        self.a, self.b = (
+            nn.Linear(frozen.in_features, rank, bias=False),
+            nn.Linear(rank, frozen.out_features, bias=False),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.frozen(x) + self.b(self.a(x))  # type: ignore[no-any-return]
@@ -168,7 +171,9 @@ def adam_amp() -> Parts:
 
 def gan() -> Parts:
     generator = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 2048), nn.ReLU(), nn.Linear(2048, 3072))
-    judge = nn.Sequential(nn.Linear(3072, 1024), nn.LeakyReLU(), nn.Linear(1024, 512), nn.LeakyReLU(), nn.Linear(512, 1))
+    judge = nn.Sequential(
+        nn.Linear(3072, 1024), nn.LeakyReLU(), nn.Linear(1024, 512), nn.LeakyReLU(), nn.Linear(512, 1)
+    )
     generator.to(DEVICE), judge.to(DEVICE)
     first, second = (torch.optim.Adam(one.parameters(), betas=(0.5, 0.999)) for one in (generator, judge))
 
@@ -232,6 +237,88 @@ def inference_convnet() -> Parts:
     return [model], [], torch.no_grad()(lambda: model(images()))
 
 
+class Experts(nn.Module):
+    def __init__(self, width: int, experts: int) -> None:
+        super().__init__()
+        self.router = nn.Linear(width, experts)
+        self.up = nn.ModuleList(nn.Linear(width, 2 * width, bias=False) for _ in range(experts))
+        self.down = nn.ModuleList(nn.Linear(2 * width, width, bias=False) for _ in range(experts))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        shares = self.router(x).softmax(-1).unbind(-1)
+        parts = zip(shares, self.up, self.down, strict=True)
+        return x + sum(share[..., None] * down(F.silu(up(x))) for share, up, down in parts)  # type: ignore[no-any-return]
+
+
+def mixture_of_experts() -> Parts:
+    model = nn.Sequential(nn.Embedding(4000, 448), *(Experts(448, 8) for _ in range(5)), nn.Linear(448, 4000)).to(
+        DEVICE
+    )
+    return trained(model, torch.optim.AdamW(model.parameters()), amp=True)
+
+
+def lstm_rmsprop() -> Parts:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.lstm = nn.Embedding(6000, 384), nn.LSTM(384, 768, 3, batch_first=True)
+            self.head = nn.Linear(768, 6000)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.lstm(self.embedding(x))[0])  # type: ignore[no-any-return]
+
+    model = Model().to(DEVICE)
+    return trained(model, torch.optim.RMSprop(model.parameters(), momentum=0.9))
+
+
+def head_on_frozen_encoder() -> Parts:
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(576, 8, 1536, batch_first=True), 6).requires_grad_(False)
+    model = nn.Sequential(
+        nn.Embedding(9000, 576).requires_grad_(False), encoder, nn.Linear(576, 2048), nn.Linear(2048, 9000)
+    )
+    model.to(DEVICE)
+    return trained(model, torch.optim.Adam(model[2:].parameters()))
+
+
+def encoder_adagrad_kept() -> Parts:
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(320, 8, 1280, batch_first=True), 9)
+    model = nn.Sequential(nn.Embedding(5000, 320), encoder, nn.Linear(320, 5000)).to(DEVICE)
+    return trained(model, torch.optim.Adagrad(model.parameters()), keep=True)
+
+
+def two_decoders_alternate() -> Parts:
+    first, second = Decoder(layers=3, width=640).to(DEVICE), Decoder(layers=5, width=384).to(DEVICE)
+    parts = [trained(one, torch.optim.AdamW(one.parameters())) for one in (first, second)]
+    return [first, second], [one[1][0] for one in parts], lambda: [one[2]() for one in parts]
+
+
+def inference_half_after_training() -> Parts:
+    model = Decoder(layers=4, width=896).to(DEVICE)
+    (_, (optimizer,), step) = trained(model, torch.optim.AdamW(model.parameters()))
+    step()
+    optimizer.zero_grad()
+    return [model], [optimizer], torch.no_grad()(lambda: model(tokens()))
+
+
+def generation_with_caches_of_layers() -> Parts:
+    model = Decoder(layers=6, width=512, gated=True).to(DEVICE, torch.float16)
+    caches: list[torch.Tensor] = []
+
+    @torch.no_grad()
+    def step() -> None:
+        model(tokens(2, 32))
+        if not caches:
+            caches.extend(torch.zeros(8, 8, 512, 64, device=DEVICE, dtype=torch.float16) for _ in range(12))
+
+    return [model], [], step
+
+
+def data_on_the_gpu() -> Parts:
+    data = [torch.randn(512, 3, 32, 32, device=DEVICE) for _ in range(10)]
+    model = convnet(40, 9).to(DEVICE)
+    return trained(model, torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, nesterov=True), lambda: data[0][:8])
+
+
 TRAININGS = {name: one for name, one in globals().items() if getattr(one, "__annotations__", {}) == {"return": "Parts"}}
 
 
@@ -245,7 +332,9 @@ def older_storages(models: list[nn.Module], optimizers: list[torch.optim.Optimiz
             yield parameter.data_ptr(), Category.PARAMETER
     for state in chain.from_iterable(one.state.values() for one in optimizers):
         values: list[Any] = list(state.values())
-        yield from ((one.data_ptr(), Category.OPTIMIZER_STATE) for one in values if torch.is_tensor(one) and one.is_cuda)
+        yield from (
+            (one.data_ptr(), Category.OPTIMIZER_STATE) for one in values if torch.is_tensor(one) and one.is_cuda
+        )
 
 
 def main() -> int:

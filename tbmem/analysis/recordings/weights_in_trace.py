@@ -9,8 +9,6 @@ import math
 from itertools import chain, repeat
 from typing import NamedTuple
 
-import numpy as np
-
 from tbmem.model.category import Basis, Category, Phase
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import BEFORE, AllocationRows, DeviceTotals
