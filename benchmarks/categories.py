@@ -4,9 +4,9 @@
 
 Without arguments it reads the corpus. With ``--simulated`` it reads the snapshots of ``category_trainings.py`` in that
 folder, and makes the missing ones on a simulated GPU with PYTHON, whose torch must be a CUDA build. A SNAPSHOT's truth
-is known by the beginning of its name (``TRUTHS``). The first share of UNKNOWN leaves out what is inferred from sizes of
-older blocks and from shapes, the second has it. Precision is of the bytes so inferred: ``by category`` compares the sums
-of each category, as screens show them; ``by block`` compares each block, where its truth is known.
+is known by the beginning of its name (``TRUTHS``). The first share of UNKNOWN is without what is inferred from sizes of
+older blocks and from shapes, the second with it. Of the bytes so inferred, ``by category`` compares the sum of each
+category, as screens show it, with the truth; ``by block`` compares each block, where the truth is known of it.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ TRUTHS: Mapping[str, Bytes] = {
     "LfieLike": copies(decoder(4096, 32, 11_008, 32_000, element=2)),
     "MAGMA27": copies(_SMALL, gradients=1),
     "silmont2000": copies(_SMALL),
+    "kkaitlyn": copies(decoder(2560, 32, 10_240, 10_000)),
     **{f"Wedsonlin__{kind}{n}_inference": copies(_MEDIUM) for kind in ("", "medium_") for n in (128, 256, 512, 1024)},
     **{
         f"Wedsonlin__{kind}{n}_training": copies(_MEDIUM, states=2)
@@ -77,7 +78,7 @@ TRUTHS: Mapping[str, Bytes] = {
     "AMD-AGI__h100__gaunernst": copies(2 * 28_795_194),
     "AMD-AGI__mi300__gaunernst": copies(2 * 28_795_194),
 }
-"""Bytes older than the recording by what the code, or the published model, has; where it allocates nothing else alike."""
+"""Bytes older than the recording, by the code that was recorded or the published model."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,7 @@ class Figures:
 
     @property
     def row(self) -> list[str]:
+        """Cells of the table."""
         shares = (f"{100 * part / max(self.peak, 1):.1f} %" for part in (self.unknown_before, self.unknown))
         inferred = f"{sum(self.inferred.values()) / MIB:,.0f}"
         right = ("" if value is None else f"{value:.3f}" for value in (self.by_category, self.by_block))

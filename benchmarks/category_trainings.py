@@ -26,6 +26,8 @@ WARM_UP, RECORDED = 3, 2
 
 
 class Block(nn.Module):
+    """A layer of a transformer."""
+
     def __init__(self, width: int, gated: bool = False) -> None:
         super().__init__()
         self.norm, self.second_norm = nn.LayerNorm(width), nn.LayerNorm(width)
@@ -34,6 +36,7 @@ class Block(nn.Module):
         self.gate = nn.Linear(width, 4 * width, bias=False) if gated else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Of hidden states."""
         q, k, v = (part.unflatten(-1, (8, -1)).transpose(1, 2) for part in self.qkv(self.norm(x)).chunk(3, -1))
         attended = (q @ k.transpose(-1, -2)).softmax(-1) @ v
         x = x + self.out(attended.transpose(1, 2).flatten(2))
@@ -43,6 +46,8 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
+    """A language model."""
+
     def __init__(self, width: int = 512, layers: int = 6, words: int = 8000, gated: bool = False) -> None:
         super().__init__()
         self.embedding = nn.Embedding(words, width)
@@ -50,10 +55,13 @@ class Decoder(nn.Module):
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Logits."""
         return self.head(self.norm(self.blocks(self.embedding(tokens))))  # type: ignore[no-any-return]
 
 
 class LoRA(nn.Module):
+    """A frozen layer with an adapter."""
+
     def __init__(self, frozen: nn.Linear, rank: int) -> None:
         super().__init__()
         self.frozen = frozen.requires_grad_(False)
@@ -63,6 +71,7 @@ class LoRA(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Of hidden states."""
         return self.frozen(x) + self.b(self.a(x))  # type: ignore[no-any-return]
 
 
@@ -238,6 +247,8 @@ def inference_convnet() -> Parts:
 
 
 class Experts(nn.Module):
+    """A layer that mixes the outputs of experts."""
+
     def __init__(self, width: int, experts: int) -> None:
         super().__init__()
         self.router = nn.Linear(width, experts)
@@ -245,6 +256,7 @@ class Experts(nn.Module):
         self.down = nn.ModuleList(nn.Linear(2 * width, width, bias=False) for _ in range(experts))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Of hidden states."""
         shares = self.router(x).softmax(-1).unbind(-1)
         parts = zip(shares, self.up, self.down, strict=True)
         return x + sum(share[..., None] * down(F.silu(up(x))) for share, up, down in parts)  # type: ignore[no-any-return]
@@ -265,6 +277,7 @@ def lstm_rmsprop() -> Parts:
             self.head = nn.Linear(768, 6000)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
+            """Logits."""
             return self.head(self.lstm(self.embedding(x))[0])  # type: ignore[no-any-return]
 
     model = Model().to(DEVICE)

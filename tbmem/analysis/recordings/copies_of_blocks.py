@@ -35,7 +35,7 @@ class Copies:
     @property
     def is_one(self) -> bool:
         """Whether there are parameters only."""
-        return not self.gradients and not self.states
+        return not self.gradients.total() and not self.states.total()
 
 
 def assigned(timeline: AllocationTimeline, device: int, blocks: I64, copies: Copies) -> tuple[I64, I64]:
@@ -124,7 +124,7 @@ def _places(timeline: AllocationTimeline, device: int, blocks: I64) -> I64:
     segments = timeline.segments.take(timeline.segments.device == device)
     address = timeline.rows.address[blocks]
     if not len(segments) or not len(blocks):
-        return np.argsort(np.argsort(address, kind="stable"))
+        return address.astype(np.int64)
     order = np.argsort(segments.address)
     begin, size = segments.address[order], segments.bytes[order]
     segment = np.maximum(np.searchsorted(begin, address, side="right") - 1, 0)

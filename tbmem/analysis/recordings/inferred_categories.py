@@ -35,6 +35,8 @@ _STEP_BYTES = 4
 """Size of the number of steps that fused optimizers keep on the device, one per parameter."""
 _COVERED = 0.8
 """Least share of the bytes whose gradients are seen in a backward pass if they are kept."""
+_LAYERS = 0.67
+"""Least share of blocks of repeated sizes that make a model where no event tells."""
 _WEIGHT = 64 * KIB
 """From this size on, frozen weights are told from data."""
 _LEAST = 0.01
@@ -156,14 +158,14 @@ def _of_freed(timeline: AllocationTimeline, device: int, go: I64, kept: Counter[
 def _copies(kept: Counter[int], passes: _Passes) -> Copies | None:
     """How the blocks that stay are divided; ``None`` if the recording does not tell."""
     kept = Counter({size: count for size, count in kept.items() if size not in _WORKSPACES or count >= REPEATED})
-    repeated = Counter({size: count for size, count in kept.items() if count >= REPEATED})
     if passes.has_backward:
         few = not passes.released and (passes.gradients & kept).total() < _TRAINED * kept.total()
-        return (few and _beside_kept_gradients(kept, repeated, passes)) or _beside_gradients(kept, passes)
-    number = _number_of_copies(repeated)
-    if number > 2:
-        return _divided(kept, number, gradients=number - 3)
-    return Copies(kept - _sizes_of_data(kept)) if number == 1 or passes.saves_nothing else None
+        return (few and _beside_kept_gradients(kept, passes)) or _beside_gradients(kept, passes)
+    number, divisor = _number_of_copies(kept), _common_divisor(kept)
+    if number > 2 and divisor in (number, 2 * number):  # otherwise there are as many layers, and one copy
+        return _divided(kept, number, gradients=number - 3) if divisor == number else None
+    is_model = number == 1 and sum(n for n in kept.values() if n >= REPEATED) >= _LAYERS * kept.total()
+    return Copies(kept - _sizes_of_data(kept)) if is_model or passes.saves_nothing else None
 
 
 def _beside_gradients(kept: Counter[int], passes: _Passes) -> Copies | None:
@@ -194,11 +196,11 @@ def _share(trained: Counter[int], kept: Counter[int], copies: int) -> float:
     return enough / max(total_bytes(trained), 1)
 
 
-def _beside_kept_gradients(kept: Counter[int], repeated: Counter[int], passes: _Passes) -> Copies | None:
+def _beside_kept_gradients(kept: Counter[int], passes: _Passes) -> Copies | None:
     """Gradients that stay are one of the copies."""
-    number = _number_of_copies(repeated)
+    number = _number_of_copies(kept)
     if number < 2:  # sizes of buffers may repeat otherwise
-        number = math.gcd(*(n for size, n in kept.items() if size * n >= _LEAST * total_bytes(kept)))
+        number = _common_divisor(kept)
     one = _divided(kept, number) if 2 <= number <= 2 + (2 if passes.states is None else passes.states) else None
     is_made_anew = one and 2 * total_bytes(passes.gradients & one.parameters) >= total_bytes(one.parameters)
     return None if is_made_anew or not _is_covered(kept, passes.allocated, number) else one
@@ -212,10 +214,21 @@ def _divided(kept: Counter[int], number: int, gradients: int = 1) -> Copies:
     return Copies(one, one if gradients else Counter(), state)
 
 
-def _number_of_copies(repeated: Counter[int]) -> int:
-    """The largest number, up to four, that divides how often sizes repeat; 0 without such sizes."""
-    divided = {number: sum(n for n in repeated.values() if n % number == 0) for number in (1, 2, 3, 4)}
-    return max((number for number, blocks in divided.items() if blocks >= MOST * repeated.total() > 0), default=0)
+def _number_of_copies(kept: Counter[int]) -> int:
+    """The largest number, up to four, that divides how often nearly all sizes occur; 0 if all occur once or twice."""
+    if max(kept.values(), default=0) < REPEATED:
+        return 0
+    divided = {number: Counter({size: n for size, n in kept.items() if n % number == 0}) for number in (1, 2, 3, 4)}
+    return max(
+        number
+        for number, part in divided.items()
+        if part.total() >= MOST * kept.total() and total_bytes(part) >= MOST * total_bytes(kept)
+    )
+
+
+def _common_divisor(kept: Counter[int]) -> int:
+    """Of how often each size occurs, without what is little."""
+    return math.gcd(*(n for size, n in kept.items() if size * n >= _LEAST * total_bytes(kept)))
 
 
 def _sizes_of_data(kept: Counter[int]) -> Counter[int]:
