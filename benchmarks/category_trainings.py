@@ -42,7 +42,7 @@ class Block(nn.Module):
         x = x + self.out(attended.transpose(1, 2).flatten(2))
         hidden = self.up(self.second_norm(x))
         hidden = F.gelu(hidden) if self.gate is None else F.silu(self.gate(self.second_norm(x))) * hidden
-        return x + self.down(hidden)
+        return x + self.down(hidden)  # type: ignore[no-any-return]
 
 
 class Decoder(nn.Module):
@@ -215,7 +215,7 @@ def teacher_and_student() -> Parts:
     def step() -> None:
         with torch.no_grad():
             target = teacher(batch := tokens())
-        F.mse_loss(student(batch), target).backward()
+        F.mse_loss(student(batch), target).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad()
 
@@ -359,7 +359,7 @@ def main() -> int:
     torch.cuda.memory._record_memory_history(stacks="python")
     for _ in range(RECORDED):
         step()
-    torch.cuda.memory._dump_snapshot(path)
+    torch.cuda.memory._dump_snapshot(path)  # type: ignore[no-untyped-call]
     with open(f"{path}.json", "w") as file:
         json.dump({address: int(category) for address, category in older.items()}, file)
     return 0

@@ -1,8 +1,8 @@
 """Infers what blocks that are older than the recording are for, from their sizes, addresses and frees.
 
-Such blocks have no event and usually no stack. Parameters, gradients and optimizer state are told apart because they
-are copies of one set of sizes: as many as a backward pass leaves gradients, in the order in which they were made. What
-this does not explain stays unknown.
+Such blocks have no event and usually no stack. Parameters, gradients and optimizer state are copies of one set of
+sizes: as many of each as a backward pass leaves gradients, in the order in which they were made. What this does not
+explain stays unknown.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _COVERED = 0.8
 _LAYERS = 0.67
 """Least share of blocks of repeated sizes that make a model where no event tells."""
 _WEIGHT = 64 * KIB
-"""From this size on, frozen weights are told from data."""
+"""From this size on, weights without gradients may be data."""
 _LEAST = 0.01
 """Share from which on a size matters."""
 
@@ -114,11 +114,9 @@ def _backward(timeline: AllocationTimeline, made: I64) -> tuple[I64, I64]:
     phase, most = rows.phase[made], (made[:0], made[:0])
     number = np.cumsum(np.isin(phase, (Phase.FORWARD, Phase.OPTIMIZER)))
     in_backward = np.flatnonzero(phase == Phase.BACKWARD)
-    for one in np.unique(number[in_backward]).tolist():
-        inside = in_backward[number[in_backward] == one]
-        span = made[inside[0] : inside[-1] + 1]
-        free, end = rows.free_event[span], rows.alloc_event[span[-1]]
-        left = span[(free < 0) | (free > end)]
+    for inside in np.split(in_backward, np.flatnonzero(np.diff(number[in_backward])) + 1):
+        span = made[inside[0] : inside[-1] + 1] if len(inside) else made[:0]
+        left = span[(rows.free_event[span] < 0) | (rows.free_event[span] > rows.alloc_event[span[-1:]])]
         most = max(most, (span, left), key=lambda pair: int(rows.bytes[pair[1]].sum()))
     return most
 
@@ -143,12 +141,11 @@ def _of_freed(timeline: AllocationTimeline, device: int, go: I64, kept: Counter[
     position = np.searchsorted(rows.alloc_event[made], rows.free_event[go])
     after = np.append(rows.phase[made], Phase.OTHER)[position]
     before = np.append(rows.phase[made], Phase.OTHER)[position - 1]
-    for place in np.unique(position).tolist():
-        together = np.flatnonzero(position == place)
-        if Phase.BACKWARD in (before[together[0]], after[together[0]]) and before[together[0]] == after[together[0]]:
-            continue
+    order = np.argsort(position, kind="stable")
+    for together in np.split(order, np.flatnonzero(np.diff(position[order])) + 1) if len(go) else ():
+        inside_backward = before[together[0]] == after[together[0]] == Phase.BACKWARD
         sizes = Counter(rows.bytes[go[together]].tolist())
-        if len(together) >= REPEATED and not sizes - kept:
+        if len(together) >= REPEATED and not inside_backward and not sizes - kept:
             found[together] = Category.GRADIENT
     replaced = (before == Phase.OPTIMIZER) & np.isin(rows.bytes[go], list(kept)) & (found == Category.UNKNOWN)
     found[replaced] = Category.OPTIMIZER_STATE

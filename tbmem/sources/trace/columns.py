@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from tbmem.model.columns import I64
@@ -98,10 +99,13 @@ def _argument(events: list[Event], name: str, default: Any) -> list[Any]:
 def _weights(event: Event) -> Iterator[tuple[str, str, tuple[int, ...]]]:
     """Name of the operator, type and shape of each of its weights, as far as the trace has shapes."""
     arguments = event.args or NO_ARGUMENTS
-    inputs = list(zip(arguments.dims or (), arguments.types or (), strict=False))
+    dims, types = (msgspec.json.decode(raw) if raw else None for raw in (arguments.dims, arguments.types))
+    if not isinstance(dims, list) or not isinstance(types, list):
+        return
+    inputs = list(zip(dims, types, strict=False))
     for position in _WEIGHTS[event.name]:
         shape, dtype = inputs[position] if position < len(inputs) else ((), "")
-        if shape and all(isinstance(size, int) for size in shape):
+        if isinstance(shape, list) and shape and all(isinstance(size, int) for size in shape):
             yield event.name, str(dtype), tuple(shape)
 
 
