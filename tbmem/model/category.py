@@ -25,7 +25,7 @@ class Basis(IntEnum):
     """How the category of an allocation is known; files store the numbers, so they never change."""
 
     NONE = 0
-    INFERRED = 1  # guessed from keywords in its stack
+    INFERRED = 1  # from its stack, its phase, or sizes, addresses and frees
     KNOWN = 2  # its address and lifetime match an address book
 
 

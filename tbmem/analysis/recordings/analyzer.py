@@ -83,6 +83,12 @@ def _notes(recorded: AllocationTimeline, timeline: AllocationTimeline, labels: L
         )
     if len(labels.names) > len(Category):
         notes.append("The categories are inferred from stacks and operators: there is no address book beside the file.")
+    older = (timeline.rows.basis == Basis.INFERRED) & (timeline.rows.alloc_event < 0) & (timeline.rows.stack < 0)
+    if size := int(timeline.rows.bytes[older].sum()):
+        notes.append(
+            f"The categories of {format_bytes(size)} that are older than the recording are inferred: from copies of"
+            " equal sizes, from what is freed when, or from shapes of weights."
+        )
     return notes
 
 

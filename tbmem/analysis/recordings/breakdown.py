@@ -80,6 +80,7 @@ def shares(
     filled = np.flatnonzero((at_peak != 0) | (count > 0) | (at_end != 0) | (most != 0))
     order = filled[np.lexsort((filled, -at_peak[filled]))]
     bases = {} if max_bytes is None else _bases(state, code)
+    inferred = np.zeros(last + 1, np.int64) if max_bytes is None else _inferred_bytes(state, code, last + 1)
     parts = [
         Share(
             name=rest if number == last else names(number),
@@ -89,6 +90,7 @@ def shares(
             end_bytes=int(at_end[number]),
             max_bytes=None if max_bytes is None else int(most[number]),
             basis="" if max_bytes is None else bases.get(number if number < last else -1, "none"),
+            inferred_bytes=int(inferred[number]),
             stack=frames(number) if frames is not None and number < last else (),
         )
         for number in order[:limit].tolist()
@@ -129,6 +131,7 @@ def _sum(left: Share, right: Share) -> Share:
         end_bytes=left.end_bytes + right.end_bytes,
         max_bytes=None if left.max_bytes is None or right.max_bytes is None else left.max_bytes + right.max_bytes,
         basis=bases.pop() if len(bases) == 1 else "mixed",
+        inferred_bytes=left.inferred_bytes + right.inferred_bytes,
         stack=left.stack or right.stack,
     )
 
@@ -143,6 +146,13 @@ def _bases(state: PeakState, code: NDArray[Any]) -> dict[int, str]:
         number, value = pair // len(Basis) - 1, pair % len(Basis)
         bases[number] = "mixed" if number in bases else Basis(value).name.lower()
     return bases
+
+
+def _inferred_bytes(state: PeakState, code: NDArray[Any], size: int) -> I64:
+    """Bytes at the peak whose category is inferred, by code."""
+    rows = state.timeline.rows
+    alive = state.alive[rows.basis[state.alive] == Basis.INFERRED]
+    return sums(code[alive], rows.bytes[alive], size)
 
 
 def groups(*columns: NDArray[Any]) -> tuple[I64, I64]:

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from tbmem.analysis.recordings.address_join import join_book
+from tbmem.analysis.recordings.inferred_categories import infer_older
 from tbmem.analysis.recordings.result import Labels
+from tbmem.analysis.recordings.weights_in_trace import with_weights
 from tbmem.analysis.source_lines import end_of_path
 from tbmem.errors import ConfigError
 from tbmem.model.address_book import AddressBook
@@ -50,10 +52,10 @@ class CategoryTable:
         return CategoryTable(rules=(*(_rule(item) for item in data), *self.rules))
 
 
-_LOADING = ("from_pretrained", "load_state_dict", "load_checkpoint", "reset_parameters", r"\b_apply\b", "init_weights")
+_LOADING = ("from_pretrained", "load_state_dict", "load_checkpoint", "reset_parameters", r"\b_apply\b", "init_weight")
 _COLLECTIVES = ("nccl", "all_to_all", "alltoall", "all_reduce", "allreduce", "deep_?ep", "c10d", "functional_coll")
 _FSDP = ("fsdp", "fully_shard", "flat_param", "all_gather", "allgather", "reduce_scatter")
-_OPTIMIZERS = (r"\boptim/", r"\boptimizers?\b", r"\badamw?\b", r"_init_group", r"\bmuon\b", "adafactor")
+_OPTIMIZERS = (r"\boptim/", r"\boptimizers?\b", r"\badam(w|_\w+)?\b", r"_init_group", r"\bmuon\b", "adafactor")
 _RULES: tuple[tuple[str, Category | None, tuple[str, ...]], ...] = (
     ("COMMUNICATION", Category.COMMUNICATION, _COLLECTIVES),
     ("FSDP", Category.COMMUNICATION, _FSDP),
@@ -146,12 +148,26 @@ def categorize(
         timeline = join_book(timeline, book)
         in_book = np.array([device.name in book.devices for device in timeline.devices], np.bool_)
         timeline = _by_lifetime(timeline, in_book[timeline.rows.device])
+    for number in np.flatnonzero(~in_book).tolist():
+        timeline = with_weights(timeline, number)
     names = tuple(Category.__members__)
     code = timeline.rows.category.astype(np.int64)
     unlabelled = ~in_book[timeline.rows.device] & (timeline.rows.basis == Basis.NONE)
     if unlabelled.any():
         timeline, names, code = _by_rules(timeline, unlabelled, table or DEFAULT_TABLE, names, code)
+        timeline, code = _by_structure(timeline, unlabelled & (code == Category.UNKNOWN), code)
     return timeline, Labels(names=names, code=code.astype(np.int32))
+
+
+def _by_structure(timeline: AllocationTimeline, unlabelled: Bools, code: I64) -> tuple[AllocationTimeline, I64]:
+    """Infer blocks that are older than the recording and have no stack."""
+    rows, code = timeline.rows, code.copy()
+    category, basis = rows.category.copy(), rows.basis.copy()
+    for number in range(len(timeline.devices)):
+        found, inferred = infer_older(timeline, number, unlabelled & (rows.stack < 0))
+        category[found], basis[found] = inferred, Basis.INFERRED
+        code[found] = inferred
+    return timeline.with_columns(category=category, basis=basis), code
 
 
 def _by_lifetime(timeline: AllocationTimeline, in_book: Bools) -> AllocationTimeline:

@@ -32,6 +32,8 @@ class Share:
     """For a category: the most at any moment, which may be another than the peak."""
     basis: str = ""
     """For a category: ``'known'`` from an address book, ``'inferred'``, ``'none'``, or ``'mixed'``."""
+    inferred_bytes: int = 0
+    """Of a category: at the peak, from blocks whose category is inferred."""
     stack: tuple[str, ...] = ()
     """For a stack: its frames, the innermost first."""
 
@@ -228,6 +230,7 @@ class DeviceAnalysis:
         plain = to_builtins(self)
         plain["peak_bytes"], plain["peak_event_index"] = self.peak.bytes, self.peak.event
         plain["by_category_max"] = {share.name: share.max_bytes for share in self.by_category}
+        plain["inferred"] = {share.name: share.inferred_bytes for share in self.by_category if share.inferred_bytes}
         plain["categories"] = plain["by_category"]
         for name in ("by_category", "by_phase", "by_module", "by_line", "by_operator"):
             plain[name] = {share.name: share.bytes for share in getattr(self, name)}

@@ -9,7 +9,7 @@ import numpy as np
 
 from tbmem.analysis.plots.stacked_series import Bands, Layers, bands_of, layers_of
 from tbmem.analysis.recordings.result import DeviceAnalysis
-from tbmem.model.category import Phase, word_of
+from tbmem.model.category import Category, Phase, word_of
 from tbmem.model.columns import I64
 from tbmem.model.timeline_tables import MarkKind, RangeKind
 from tbmem.present.figures.timeline import Span, spans
@@ -53,7 +53,7 @@ def timeline_view(
         "axis": shown_range.axis_info(),
         "x": shown_range.x(layers.event),
         "names": list(layers.names),  # the lowest layer first
-        "words": [word_of(name) for name in layers.names],
+        "words": _words(selected, layers),
         "colours": [category_colour(name) for name in layers.names],
         "bytes": layers.bytes.tolist(),
         "total": layers.total.tolist(),
@@ -67,6 +67,12 @@ def timeline_view(
         "allocations": _allocations(recording, shown_range, layers, bands),
         "empty": None if selected.events else NOTHING_RECORDED,
     }
+
+
+def _words(device: DeviceAnalysis, layers: Layers) -> list[str]:
+    """Names of the layers; of torch's categories those that are only inferred say so."""
+    inferred = {share.name for share in device.by_category if share.basis == "inferred"} & set(Category.__members__)
+    return [word_of(name) + " (inferred)" * (name in inferred) for name in layers.names]
 
 
 def _layers(

@@ -101,4 +101,6 @@ def _phase(frame: Frame) -> Phase:
         return Phase.BACKWARD
     if frame.function in ("_call_impl", "_wrapped_call_impl") and file.endswith("torch/nn/modules/module.py"):
         return Phase.FORWARD
+    if frame.function == "forward" and file.endswith(".py"):
+        return Phase.FORWARD  # stacks of C++ and Python leave out Python frames that call no operator
     return Phase.OTHER

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from tbmem.model.columns import I64
@@ -17,6 +18,11 @@ _OPERATORS = ("cpu_op", "Operator")
 _ANNOTATION_NAMES = ("ProfilerStep#", "Optimizer.")  # until 2022 these were operators
 _NUMBERS = {"bytes": 0, "address": 0, "type": 0, "index": -1, "allocated": -1, "reserved": -1}
 """Arguments of a memory event with their default values, in the order of the columns."""
+_WEIGHTS = {
+    **{"aten::embedding": (0,), "aten::linear": (1, 2), "aten::convolution": (1, 2)},
+    **{"aten::layer_norm": (2, 3), "aten::batch_norm": (1, 2, 3, 4), "aten::group_norm": (2, 3)},
+}
+"""Which inputs of an operator are weights."""
 
 
 class Spans:
@@ -50,6 +56,8 @@ class TraceColumns:
         self.annotations = Spans("name")
         self.memory = Spans(*_NUMBERS)
         """``begin`` equals ``end``."""
+        self.weights = Counter[tuple[str, str, tuple[int, ...]]]()
+        """Calls of operators by name, and by type and shape of each weight."""
 
     def add(self, batch: list[Event]) -> None:
         """Append events; ValueError or OverflowError if a time or number is out of range."""
@@ -68,6 +76,7 @@ class TraceColumns:
         operators = [event for event in events if not event.name.startswith(_ANNOTATION_NAMES)]
         stacks = [self.call_stacks[text] if text else -1 for text in _argument(operators, "call_stack", "")]
         self.operators.add(*self._span(operators), stacks)
+        self.weights.update(weight for event in operators if event.name in _WEIGHTS for weight in _weights(event))
         memory = [event for events in by_category.values() for event in events if event.name == "[memory]"]
         numbers = (_argument(memory, name, default) for name, default in _NUMBERS.items())
         begin = _ns([event.ts or 0.0 for event in memory])
@@ -85,6 +94,19 @@ class TraceColumns:
 def _argument(events: list[Event], name: str, default: Any) -> list[Any]:
     values = [getattr(event.args or NO_ARGUMENTS, name) for event in events]
     return [default if value is None else value for value in values]
+
+
+def _weights(event: Event) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    """Name of the operator, type and shape of each of its weights, as far as the trace has shapes."""
+    arguments = event.args or NO_ARGUMENTS
+    dims, types = (msgspec.json.decode(raw) if raw else None for raw in (arguments.dims, arguments.types))
+    if not isinstance(dims, list) or not isinstance(types, list):
+        return
+    inputs = list(zip(dims, types, strict=False))
+    for position in _WEIGHTS[event.name]:
+        shape, dtype = inputs[position] if position < len(inputs) else ((), "")
+        if isinstance(shape, list) and shape and all(isinstance(size, int) for size in shape):
+            yield event.name, str(dtype), tuple(shape)
 
 
 def _line_of(location: str) -> int:

@@ -34,6 +34,9 @@ class Arguments(msgspec.Struct, frozen=True, gc=False):
     called_from: str | None = field(name="CallFrom", default=None)
     """File and line from which a Python function was called (torch 2.14)."""
     call_stack: str | None = field(name="Call stack", default=None)
+    dims: msgspec.Raw = field(name="Input Dims", default=msgspec.Raw())
+    """Shapes of an operator's inputs as JSON, decoded where they are needed; empty if missing."""
+    types: msgspec.Raw = field(name="Input type", default=msgspec.Raw())
 
 
 NO_ARGUMENTS = Arguments()
@@ -58,6 +61,7 @@ _BETWEEN = re.compile(r"[\s,]*")
 _BACKSLASH = re.compile(rb'(\\["\\])|\\')
 _ARGUMENT = re.compile(rb'"[A-Z][A-Za-z ]*":\s*(?:-?\d+|"[^"\\]*")')
 _BATCH = msgspec.json.Decoder(list[Event], strict=False)
+_RAW = ("Input Dims", "Input type")
 _LENIENT = json.JSONDecoder(strict=False)
 
 
@@ -156,6 +160,9 @@ def _converted(values: list[Any]) -> list[Event]:
     """Events of parsed values, without arguments of other types; other values are left out."""
     events = []
     for value in values:
+        arguments = value.get("args") if isinstance(value, dict) else None
+        if isinstance(arguments, dict):
+            arguments |= {name: msgspec.Raw(json.dumps(arguments[name]).encode()) for name in _RAW if name in arguments}
         for attempt in (value, {**value, "args": None}) if isinstance(value, dict) else ():
             with contextlib.suppress(msgspec.ValidationError):
                 events.append(msgspec.convert(attempt, Event, strict=False))

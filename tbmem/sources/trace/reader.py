@@ -89,9 +89,15 @@ def _timeline(columns: TraceColumns, about: Mapping[str, Any], clock_zero: int, 
         modules=tuple(context.stacks.modules),
         operators=tuple(context.operators),
         range_names=range_names,
-        about={"file": file, **{key: about[key] for key in _ABOUT_KEYS if key in about}},
+        about={"file": file, **{key: about[key] for key in _ABOUT_KEYS if key in about}, **_weights(columns)},
     )
     return replace(timeline, notes=_notes_on(timeline, counted))
+
+
+def _weights(columns: TraceColumns) -> dict[str, Any]:
+    """Operators with weights: name, type and shape of each, and how often it was called."""
+    weights = [[*weight[:2], list(weight[2]), calls] for weight, calls in columns.weights.items()]
+    return {"weights": weights} if weights else {}
 
 
 def _devices(columns: TraceColumns, clock_zero: int, additions: TraceAdditions) -> list[DeviceRows]:

@@ -58,6 +58,7 @@ def test_steps_without_names_are_counted_by_the_first_optimizer() -> None:
         ),
         ([("engine.cpp", "torch::autograd::Engine::thread_main(x)")], Phase.BACKWARD),
         ([("C:\\lib\\torch\\optim\\adam.py", "step")], Phase.OPTIMIZER),
+        ([("transformer.py", "forward")], Phase.FORWARD),
         ([("train.py", "main")], Phase.OTHER),
     ],
 )

@@ -12,6 +12,7 @@ from tests.sources.trace.traces import (
     WRITERS,
     memory,
     read,
+    span,
 )
 
 
@@ -31,3 +32,15 @@ def test_times_of_any_manner(tmp_path: Path, write: Any) -> None:
 
     assert (timeline.rows.alloc_ns - 1_000_000).tolist() == [-3500, 0, 2250, 4000, 6500, 15 * 10**17]
     assert timeline.peak(0).bytes == 48
+
+
+def test_weights_have_shapes_and_types(tmp_path: Path) -> None:
+    # given a linear layer that is called twice, without a bias, one whose shapes are damaged, and another operator
+    inputs = {"Input Dims": [[8, 64], [256, 64], []], "Input type": ["float", "c10::Half", ""]}
+    calls = [span("cpu_op", "aten::linear", begin, 1, **inputs) for begin in (1, 3)]
+    damaged = [span("cpu_op", "aten::linear", 5, 1, **{"Input Dims": dims}) for dims in ("[]", [[1, [2]]], None)]
+    other = span("cpu_op", "aten::add", 7, 1, **inputs)
+
+    timeline = read(tmp_path, [*calls, *damaged, other, memory(9, 8, 1)])
+
+    assert timeline.about["weights"] == [["aten::linear", "c10::Half", [256, 64], 2]]
