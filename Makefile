@@ -56,9 +56,10 @@ bench: $(VENV)/.installed                ## the figures of benchmarks/RESULTS.md
 	$(BIN)/python benchmarks/verdicts.py --loops benchmarks/loops/dev
 	$(BIN)/python benchmarks/verdicts.py --loops benchmarks/loops/held_out --totals
 
-screenshots: $(VENV)/.installed          ## docs/*.png and docs/*.svg; needs chromium and chromium-driver
+screenshots: $(VENV)/.installed .venv-torch-$(lastword $(TORCH_VERSIONS))/.installed  ## docs/pictures and others; needs chromium and chromium-driver
 	$(BIN)/pip install --quiet -c constraints.txt --group docs
-	$(BIN)/python docs/make_screenshots.py
+	$(GPU_PYTHON) -m pip install --quiet transformers
+	$(BIN)/python -m docs.make_screenshots --gpu-python $(GPU_PYTHON)
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

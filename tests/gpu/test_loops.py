@@ -36,8 +36,8 @@ def test_loops_are_judged_on_a_gpu_as_on_the_cpu(folder: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stderr
     result = json.loads(done.stdout)
-    # then: dev has three that are missed; a busy machine may hide a leak or two of some KiB on the host, and leaves less
-    # time to look for holders: steps of 0.3 ms are over before a look was due
+    # then: dev has three that are missed; a busy machine may hide a leak or two of some KiB on the host, and leaves
+    # less time to look for holders: steps of 0.3 ms are over before a look was due
     assert set(result["failures"]) <= NEED_THE_CPU.keys()
     assert len([name for name in result["missed"] if name not in NEED_THE_CPU]) <= 5, result["missed"]
     assert set(result["false_alarms"]) <= TOLD_APART.keys()

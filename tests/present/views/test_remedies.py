@@ -19,8 +19,8 @@ def test_settings_under_which_the_request_fits_come_first() -> None:
     remedies = remedies_view(subject, None, 70 * MIB)
     # then
     fits = [(change["change"], change["fits"]) for change in remedies["changes"]]
-    assert fits[0] == ("PYTORCH_ALLOC_CONF=expandable_segments:True", True)
-    assert ("PYTORCH_ALLOC_CONF=max_split_size_mb:256", False) in fits
+    assert fits[0] == ("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", True)
+    assert ("PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:256", False) in fits
     assert remedies["note"] == ""
 
 
