@@ -139,8 +139,12 @@ def draw_terminal(lines: str, logdir: Path) -> None:
 def take_tensorboard(browser: Browser, server: Server) -> None:
     """TensorBoard's own time series of the three runs of the demo."""
     browser.size(WIDTH, 960)
-    browser.load(f"{server.address}/?darkMode=false&smoothing=0&runFilter={quote('^(leak|spike|stable)$')}#timeseries")
+    chosen = {"runFilter": "^(leak|spike|stable)$", "tagFilter": "allocated|reserved|device_used"}
+    filters = "&".join(f"{key}={quote(value)}" for key, value in chosen.items())
+    browser.load(f"{server.address}/?darkMode=false&smoothing=0&{filters}#timeseries")
     browser.rest(10)
+    browser.script("[...document.querySelectorAll('button')].find((one) => one.innerText.includes('Settings')).click()")
+    browser.rest(4)
     save_small(browser.picture("page"), DOCS / "tensorboard.png")
 
 
