@@ -10,7 +10,7 @@ GPU_PYTHON := .venv-torch-$(lastword $(TORCH_VERSIONS))/bin/python
 # those whose types are checked: what few run must not call what is no longer there
 BENCHMARKS := $(addprefix benchmarks/,allocator.py categories.py category_trainings.py consistency.py estimate_accuracy.py estimate_models.py estimate_rehearsed.py \
               estimate_speed.py gpu_check.py harness.py monitor_overhead.py on_simulated_gpu.py profiler_overhead.py published_tables.py \
-              rehearsal_truth.py rehearse_speed.py run_loop.py \
+              five_seconds.py rehearsal_truth.py rehearse_speed.py run_loop.py \
               run_overhead.py verdicts.py)
 
 .PHONY: demo test test-gpu test-torch-versions $(TORCH_TESTS) browser lint format bench screenshots clean
@@ -56,9 +56,10 @@ bench: $(VENV)/.installed                ## the figures of benchmarks/RESULTS.md
 	$(BIN)/python benchmarks/verdicts.py --loops benchmarks/loops/dev
 	$(BIN)/python benchmarks/verdicts.py --loops benchmarks/loops/held_out --totals
 
-screenshots: $(VENV)/.installed          ## docs/*.png and docs/*.svg; needs chromium and chromium-driver
+screenshots: $(VENV)/.installed .venv-torch-$(lastword $(TORCH_VERSIONS))/.installed  ## docs/pictures and others; needs chromium and chromium-driver
 	$(BIN)/pip install --quiet -c constraints.txt --group docs
-	$(BIN)/python docs/make_screenshots.py
+	$(GPU_PYTHON) -m pip install --quiet transformers
+	$(BIN)/python -m docs.make_screenshots --gpu-python $(GPU_PYTHON)
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

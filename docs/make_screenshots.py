@@ -1,50 +1,132 @@
-"""Make the pictures of the README: a terminal and a real TensorBoard, both showing real runs of the demo.
+"""Make the pictures of the documents: a terminal, TensorBoard, and each view of the Memory tab in both themes.
 
     make screenshots
 
-Writes docs/terminal.svg, docs/tensorboard.png and docs/memory_*.png. Needs Chromium and its driver (Debian: packages
-chromium and chromium-driver), Selenium and Pillow (pip install --group docs).
+The runs are made for it, on a simulated T4: the demo, GPT-2, a run out of memory. ``--runs FOLDER`` keeps them, or
+takes those of an earlier call. ``--overviews FOLDER`` takes instead one picture of the Overview for each log folder in
+FOLDER, as ``benchmarks/five_seconds.py`` makes them.
+
+Needs the group ``docs`` of pyproject.toml, Chromium and its driver (Debian: packages chromium and chromium-driver), and
+for the runs a Python with the CUDA build of torch and transformers (``make test-gpu`` makes one).
 """
 
 from __future__ import annotations
 
+import argparse
 import re
-import shutil
-import signal
 import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from os import killpg
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 from PIL import Image
 from rich.console import Console
 from rich.text import Text
-from selenium import webdriver
-from selenium.webdriver.common.by import By
-from selenium.webdriver.support.expected_conditions import frame_to_be_available_and_switch_to_it as into_frame
-from selenium.webdriver.support.expected_conditions import presence_of_element_located as presence
-from selenium.webdriver.support.ui import WebDriverWait
+
+from benchmarks.five_seconds import GPU_PYTHON, TROUBLES, on_gpu, record
+from tests.browser.conftest import copy_log
+from tests.browser.driving import Browser
+from tests.tensorboard_server import Server
 
 DOCS = Path(__file__).parent
-PROMPT = "$ tbmem demo --inject leak"
-TAB = "#tbmem&p.tbmem.run=leak&p.tbmem.cards=leak%0Astable&p.tbmem.view="
-RUNS = {"stable": (), "leak": ("--inject", "leak"), "spike": ("--inject", "spike")}
+DEMO = {"stable": (), "leak": ("--inject", "leak"), "spike": ("--inject", "spike")}
+SIZE = ("--batch", "8", "--seq", "256", "--gpu", "t4")
+GPT2 = """\
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+model = GPT2LMHeadModel(GPT2Config()).cuda()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+for _ in range(12):
+    tokens = torch.randint(0, 50257, (8, 256), device="cuda")
+    model(tokens, labels=tokens).loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+CHART, BANDS = ".frame canvas[tabindex]", "section:nth-of-type(2) .frame canvas[tabindex]"
+WIDTH, HIGHEST, COLOURS = 1440, 1500, 256
 
 
-def run_demo(logdir: Path, name: str, *arguments: str) -> str:
-    """Run the demo and return what its console showed."""
-    command = [sys.executable, "-m", "tbmem", "demo", "--logdir", str(logdir), *arguments, f"run.name={name}"]
-    return subprocess.run(command, stderr=subprocess.PIPE, text=True, check=True).stderr
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A page of the tab: its view and state, an element to wait for, and what the pointer does."""
+
+    view: str
+    state: Mapping[str, str] = field(default_factory=dict)
+    wait: str = "main"
+    click: tuple[str, float, float] | None = None
+
+
+PICTURES = {
+    "overview": Picture(view="overview", wait="#runs"),
+    "leak": Picture(view="overview", state={"cards": "leak"}, wait=".story.leak"),
+    "out_of_memory": Picture(view="overview", state={"cards": "fragmented"}, wait=".story .changes"),
+    "live": Picture(view="live", state={"run": "leak"}, wait="#live-plot"),
+    "timeline": Picture(
+        view="timeline", state={"run": "gpt2"}, wait="#allocator[data-event]", click=(CHART, 0.55, 0.5)
+    ),
+    "peak": Picture(view="peak", state={"run": "gpt2"}),
+    "segments": Picture(view="segments", state={"run": "gpt2"}),
+    "steps": Picture(view="steps", state={"run": "leak"}, wait="#steps-plot"),
+    "operators": Picture(view="operators", state={"run": "gpt2"}),
+    "ranks": Picture(view="ranks", state={"run": "ranks"}),
+    "compare": Picture(view="compare", state={"run": "leak", "before": "stable", "after": "leak"}),
+    "estimate": Picture(view="estimate", state={"run": "gpt2"}, wait="#variant-batch"),
+}
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--runs", type=Path, help="folder of the runs, made if it is missing")
+    arguments.add_argument("--overviews", type=Path, help="only Overviews, of the log folders in this folder")
+    arguments.add_argument("--gpu-python", default=GPU_PYTHON)
+    arguments.add_argument("--only", nargs="*", choices=PICTURES, help="only these views")
+    given = arguments.parse_args()
+    with tempfile.TemporaryDirectory() as folder, closing(Browser(Path(folder))) as browser:
+        if given.overviews:
+            for logdir in sorted(path for path in given.overviews.iterdir() if path.is_dir()):
+                with closing(Server(logdir, Path(folder) / "server.txt")) as server:
+                    take(browser, server, Picture(view="overview"), False, given.overviews / f"{logdir.name}.png")
+            return
+        runs = given.runs or Path(folder) / "runs"
+        if not runs.exists():
+            draw_terminal(make_runs(runs, given.gpu_python), runs)
+        with closing(Server(runs, Path(folder) / "server.txt")) as server:
+            if not given.only:
+                take_tensorboard(browser, server)
+            for name in given.only or PICTURES:
+                for dark in (False, True):
+                    path = DOCS / f"pictures/{name}_{'dark' if dark else 'light'}.png"
+                    take(browser, server, PICTURES[name], dark, path)
+
+
+def make_runs(runs: Path, gpu_python: str) -> str:
+    """Make all runs, and return what the console of the leaking demo showed."""
+
+    def tbmem(*arguments: str) -> str:
+        command = [*on_gpu(gpu_python), *arguments]
+        return subprocess.run(command, stderr=subprocess.PIPE, text=True, check=True).stderr
+
+    shown = {name: tbmem("demo", *options, f"run.logdir={runs}", f"run.name={name}") for name, options in DEMO.items()}
+    script = runs / "gpt2/train.py"
+    script.parent.mkdir()
+    script.write_text(GPT2)
+    tbmem("run", f"run.logdir={runs}", "run.name=gpt2", "--", str(script))
+    tbmem("estimate", "gpt2", *SIZE, "--out", str(runs / "gpt2 (estimate)"), "--variants")
+    record(runs, TROUBLES["oom_fragmentation"], "fragmented", gpu_python, "snapshot.history=run")
+    record(runs, TROUBLES["killed"], "killed", gpu_python)
+    for rank in range(4):
+        copy_log(runs / ("leak" if rank == 2 else "stable"), runs / f"ranks/rank{rank}", rank)
+    return shown["leak"]
 
 
 def draw_terminal(lines: str, logdir: Path) -> None:
     """The lines of a run as an SVG, as a terminal of 118 columns shows them."""
     console = Console(record=True, width=118, file=open("/dev/null", "w"))
-    console.print(Text(PROMPT, style="bold"))
+    console.print(Text("$ tbmem demo --inject leak", style="bold"))
     for line in lines.replace(str(logdir), "runs").splitlines():
         text = Text(re.sub(r"^(\d\d:\d\d:\d\d) tbmem ", r"\1 ", line))
         text.highlight_regex(r"^\d\d:\d\d:\d\d", "dim")
@@ -54,73 +136,44 @@ def draw_terminal(lines: str, logdir: Path) -> None:
     console.save_svg(str(DOCS / "terminal.svg"), title="tbmem")
 
 
-def draw_tensorboard(logdir: Path) -> None:
-    """TensorBoard's own time series of the three runs and two views of the Memory tab, drawn by a real browser."""
-    log = logdir / "server.txt"
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--port", "0", "--host", "127.0.0.1"]
-    with log.open("w") as lines:
-        server = subprocess.Popen(command, stdout=lines, stderr=lines, start_new_session=True)
-    try:
-        with browser() as driver:
-            address = wait_for_address(log)
-            driver.get(f"{address}/?darkMode=false&smoothing=0#timeseries")
-            time.sleep(6)
-            settings = driver.find_element(By.XPATH, "//button[contains(., 'Settings')]")
-            settings.click()
-            time.sleep(4)
-            driver.save_screenshot(str(DOCS / "tensorboard.png"))
-            for view, height in (("overview", 780), ("timeline", 1280)):
-                driver.set_window_size(1320, height)
-                driver.get("about:blank")
-                driver.get(f"{address}/?darkMode=false{TAB}{view}")
-                WebDriverWait(driver, 60).until(into_frame((By.CSS_SELECTOR, "iframe[src*='name=tbmem']")))
-                WebDriverWait(driver, 60).until(presence((By.CSS_SELECTOR, f"main[data-drawn={view}]")))
-                time.sleep(1)
-                save_small(driver, DOCS / f"memory_{view}.png")
-    finally:
-        killpg(server.pid, signal.SIGKILL)
-        server.wait()
+def take_tensorboard(browser: Browser, server: Server) -> None:
+    """TensorBoard's own time series of the three runs of the demo."""
+    browser.size(WIDTH, 960)
+    chosen = {"runFilter": "^(leak|spike|stable)$", "tagFilter": "allocated|reserved|device_used"}
+    filters = "&".join(f"{key}={quote(value)}" for key, value in chosen.items())
+    browser.load(f"{server.address}/?darkMode=false&smoothing=0&{filters}#timeseries")
+    browser.rest(10)
+    browser.script("[...document.querySelectorAll('button')].find((one) => one.innerText.includes('Settings')).click()")
+    browser.rest(4)
+    save_small(browser.picture("page"), DOCS / "tensorboard.png")
 
 
-def save_small(driver: webdriver.Chrome, path: Path) -> None:
-    """A screenshot without its transparency, packed as well as it can be."""
-    driver.save_screenshot(str(path))
-    with Image.open(path) as picture:
-        picture.convert("RGB").save(path, optimize=True)
+def take(browser: Browser, server: Server, picture: Picture, dark: bool, path: Path) -> None:
+    """Open a page of the tab, and keep a picture of all of it up to ``HIGHEST`` pixels."""
+    pairs = {"view": picture.view, **picture.state}
+    place = "&".join(f"p.tbmem.{key}={quote(value)}" for key, value in pairs.items())
+    browser.size(WIDTH, 900)
+    browser.open(f"{server.address}/?darkMode={'true' if dark else 'false'}#tbmem&{place}", picture.view)
+    browser.until(f"document.querySelector({picture.wait!r}) !== null")
+    browser.until("!document.querySelector('main').hasAttribute('aria-busy')")
+    browser.rest(1)
+    height = browser.script("document.querySelector('main').getBoundingClientRect().bottom + window.scrollY")
+    browser.size(WIDTH, min(int(height) + 64 + 16, HIGHEST))
+    browser.rest(1)
+    if picture.click is not None:
+        browser.point(*picture.click, click=True)
+        browser.rest(1)
+        browser.script("window.scrollTo(0, 0)")
+    browser.rest(1)
+    save_small(browser.picture("page"), path)
 
 
-@contextmanager
-def browser() -> Iterator[webdriver.Chrome]:
-    """A headless Chromium that draws with its own software renderer."""
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium") or shutil.which("google-chrome") or ""
-    for flag in ("headless=new", "no-sandbox", "no-first-run", "disable-background-networking"):
-        options.add_argument(f"--{flag}")
-    for flag in ("window-size=1440,960", "use-angle=swiftshader", "enable-unsafe-swiftshader"):
-        options.add_argument(f"--{flag}")
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
-    try:
-        yield driver
-    finally:
-        driver.quit()
-
-
-def wait_for_address(log: Path) -> str:
-    """The address that TensorBoard prints."""
-    for _ in range(600):
-        found = re.search(r"http://[^/\s]+:\d+", log.read_text())
-        if found:
-            return found[0]
-        time.sleep(0.1)
-    raise RuntimeError(log.read_text())
-
-
-def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        logdir = Path(folder)
-        shown = {name: run_demo(logdir, name, *arguments) for name, arguments in RUNS.items()}
-        draw_terminal(shown["leak"], logdir)
-        draw_tensorboard(logdir)
+def save_small(source: Path, path: Path) -> None:
+    """A screenshot in few colours."""
+    path.parent.mkdir(exist_ok=True)
+    with Image.open(source) as picture:
+        few = picture.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        few.save(path, optimize=True)
 
 
 if __name__ == "__main__":

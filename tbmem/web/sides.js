@@ -34,7 +34,7 @@ function figures(sides) {
     { key: "device", label: "device", text: (side) => deviceName(side.device), width: "110px" },
     { key: "peak", label: "peak", kind: "bytes", bar: (side) => (100 * side.peak) / most, width: "170px" },
     { key: "reserved", label: "reserved", kind: "bytes" },
-    { key: "efficiency_percent", label: "used at the peak", kind: "percent", hint: "the peak, of the most that the allocator had reserved" },
+    { key: "efficiency_percent", label: "used at peak", kind: "percent", hint: "the peak, of the most that the allocator had reserved" },
     { key: "suspects", label: "suspected leaks", kind: "whole", width: "140px" },
   ].filter(({ key }) => sides.some((side) => side[key] !== null && side[key] !== ""));
   return table({ id: "sides", name: "side-by-side", columns, rows: sides, sort: null, open, search: sides.length > 8 });

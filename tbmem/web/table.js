@@ -28,6 +28,14 @@ export function table(options) {
   return new Table(options).node;
 }
 
+/** A test of a number of bytes: `>10MiB`; `null` for other words. */
+function limitOf(word) {
+  const found = /^([<>])(\d+(?:\.\d+)?)([kmgt]?)(?:i?b)?$/.exec(word);
+  if (!found) return null;
+  const limit = Number(found[2]) * 1024 ** " kmgt".indexOf(found[3] || " ");
+  return found[1] === ">" ? (size) => size > limit : (size) => size < limit;
+}
+
 class Table {
   constructor(options) {
     this.options = { rows: [], count: 0, sort: null, name: "table", search: true, ...options };
@@ -62,6 +70,7 @@ class Table {
     const box = el("input", {
       type: "search",
       placeholder: "Filter",
+      title: this.sizes() && `words, and limits of ${this.sizes().label} as >10MiB <1GiB`,
       "aria-label": `Filter ${name}`,
       id: `${id}-search`,
       value: get(`${id}.q`),
@@ -159,10 +168,21 @@ class Table {
     const words = search.toLowerCase().split(/\s+/).filter(Boolean);
     if (!words.length) return rows;
     const texts = this.columns.filter((column) => column.kind === "text");
+    const size = this.sizes();
+    const limits = words.map((one) => size && limitOf(one)).filter(Boolean);
+    if (limits.length) {
+      const fits = rows.filter((row) => limits.every((limit) => limit(value(size, row))));
+      return this.filtered(words.filter((one) => !limitOf(one)).join(" "), fits);
+    }
     return rows.filter((row) => {
       const text = texts.map((column) => value(column, row) ?? "").join(" ").toLowerCase();
       return words.every((one) => text.includes(one));
     });
+  }
+
+  /** The column that a limit of the filter is about; none where the server filters. */
+  sizes() {
+    return this.options.ask ? undefined : this.columns.find((column) => column.kind === "bytes");
   }
 
   sorted(rows, key, down) {

@@ -57,14 +57,18 @@ class Browser:
             view: Name of the view.
             tab: The page is a tab of TensorBoard, not a page of its own.
         """
-        self._driver.switch_to.default_content()
-        self._driver.get("about:blank")
         begin = time.monotonic()
-        self._driver.get(address)
+        self.load(address)
         if tab:
             self.enter()
         self.until(f"document.querySelector('main')?.dataset.drawn === {view!r}")
         self.waited = time.monotonic() - begin
+
+    def load(self, address: str) -> None:
+        """Open an address anew."""
+        self._driver.switch_to.default_content()
+        self._driver.get("about:blank")
+        self._driver.get(address)
 
     def enter(self, frame: str = TAB) -> None:
         """Go into the frame of a tab."""

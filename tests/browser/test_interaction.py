@@ -204,6 +204,19 @@ def test_tables_filter_sort_and_export(
     assert {row["name"]: int(row["self_allocated"]) for row in rows} == {name: by_name[name] for name in fitting}
 
 
+def test_a_table_is_filtered_by_size(browser: Browser, server: Server, ask: looking.Ask, trace: str) -> None:
+    columns = ask("operators", run="leak", file=trace)["columns"]
+    browser.open(address(server, "operators", run="leak", file=trace), "operators")
+
+    browser.type("#operators-search", "aten:: >64KiB <4MiB")
+
+    pairs = zip(columns["name"], columns["size_increase"], strict=True)
+    fitting = [name for name, size in pairs if name.startswith("aten::") and 64 << 10 < size < 4 << 20]
+    assert fitting
+    browser.until(f"document.querySelectorAll('#operators tbody tr[data-at]').length === {len(fitting)}")
+    assert sorted(looking.column(browser, "operators", 1)) == sorted(fitting)
+
+
 def test_a_run_that_is_being_written_is_followed(browser: Browser, server: Server, logdir: Path) -> None:
     # given a run that is at its beginning, of one that is long enough for four rows on any machine
     copy_log(logdir / "leak", logdir / "growing", 0)

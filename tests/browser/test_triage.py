@@ -106,7 +106,7 @@ def test_a_run_that_ran_out_of_memory_tells_why_and_what_would_have_fitted(brows
     looking.has(browser, ".story.oom", "70.00 MiB on GPU 0 at train.py:7 in train()", "largest gap 1.00 MiB")
     looking.has(browser, ".story.oom", "without it the request would have fitted")
     assert len(browser.texts(".story.oom .holders li")) == 3
-    assert "PYTORCH_ALLOC_CONF=expandable_segments:True" in browser.texts(".story .changes li")[0]
+    assert "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in browser.texts(".story .changes li")[0]
     looking.has(browser, ".story .changes li", "fits")
     assert browser.complaints() == []
 

@@ -113,7 +113,8 @@ class SampleFeed:
             self.judged += len(columns.step)
         self._free_heap = _free_heap(columns, -1)
         if len(events) > 1:
-            events.sort(key=lambda event: event.step)
+            # of excursions that became clear in the same step the highest first: it explains the others
+            events.sort(key=lambda event: (event.step, -_height_of(event)))
         return events
 
     def close(self) -> list[Event]:
@@ -228,6 +229,10 @@ def _known(steps: Sequence[int], values: Sequence[int | None]) -> tuple[Sequence
         return steps, values  # type: ignore[return-value]
     known = [(step, value) for step, value in zip(steps, values, strict=True) if value is not None]
     return [step for step, _ in known], [value for _, value in known]
+
+
+def _height_of(event: Event) -> int:
+    return event.excursion.height if isinstance(event, ExcursionEvent) else 0
 
 
 def _free_heap(columns: Any, at: int) -> int | None:

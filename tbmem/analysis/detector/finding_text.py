@@ -7,7 +7,7 @@ from typing import Any
 
 from tbmem.analysis.detector.forecast import Forecast
 from tbmem.analysis.detector.spike_test import Excursion
-from tbmem.analysis.diagnosis.advice import ADVICE
+from tbmem.analysis.diagnosis.advice import ADVICE, LEAK_IN_WORKERS
 from tbmem.model.evidence import Channel, Conclusion, Outcome, Suspicion
 from tbmem.model.finding import Facts, Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
@@ -58,7 +58,8 @@ def leak(
             " which malloc then cannot return"
         )
     if conclusion is None:
-        parts.append("no evidence was collected: the line that holds it is not known")
+        where = "it is in child processes" if seen.channel is Channel.WORKERS else "no evidence was collected"
+        parts.append(f"{where}: the line that holds it is not known")
     elif conclusion.outcome is Outcome.OPEN:
         parts.append(f"investigated without a result: {conclusion.reason}")
     else:
@@ -72,7 +73,7 @@ def leak(
     if conclusion is not None:
         evidence |= {"reason": conclusion.reason, "cause": conclusion.cause, "share": conclusion.share}
         evidence |= conclusion.evidence
-    advice = conclusion.advice if conclusion is not None else ""
+    advice = conclusion.advice if conclusion is not None else LEAK_IN_WORKERS * (seen.channel is Channel.WORKERS)
     severity, message = Severity.CRITICAL, " · ".join(parts)
     return make_finding(FindingKind.LEAK, sample, message, evidence, seen.first_step, severity=severity, advice=advice)
 

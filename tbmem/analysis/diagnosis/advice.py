@@ -9,6 +9,10 @@ from tbmem.model.finding import FindingKind
 CONF = "PYTORCH_CUDA_ALLOC_CONF"
 """The variable that the CUDA allocator of every torch reads; 2.9's does not read PYTORCH_ALLOC_CONF."""
 
+LEAK_IN_WORKERS = (
+    "a DataLoader worker keeps something: bound what the data set's __getitem__ and collate_fn store; keep a list of"
+    " many Python objects as one numpy array or tensor, because each worker gradually copies a list that it reads"
+)
 ADVICE: Mapping[FindingKind, str] = {
     FindingKind.LEAK: (
         "something keeps memory of earlier steps: store loss.item() or loss.detach() instead of loss, clear lists"

@@ -23,10 +23,16 @@ _VERDICT_ORDER = (FindingKind.OOM, FindingKind.LEAK, FindingKind.SPIKE, FindingK
 
 
 def standing(findings: Sequence[Finding]) -> list[Finding]:
-    """Findings that hold: the last report of each leak, and no spike that proved to be part of a periodic pattern."""
+    """Findings that hold: the last report of each leak, none that was withdrawn, and no spike of a periodic pattern."""
     patterns = [finding for finding in findings if finding.kind is FindingKind.PERIODIC]
     last = {_leak_key(finding): finding for finding in findings if finding.kind is FindingKind.LEAK}
-    latest = [finding for finding in findings if last.get(_leak_key(finding), finding) is finding]
+    ends = [(at, finding) for at, finding in enumerate(findings) if finding.kind is FindingKind.GROWING]
+    latest = [
+        finding
+        for at, finding in enumerate(findings)
+        if last.get(_leak_key(finding), finding) is finding
+        and not any(at < end and _is_withdrawn(finding, growth) for end, growth in ends)
+    ]
     return [finding for finding in latest if not any(_is_explained(finding, pattern) for pattern in patterns)]
 
 
@@ -34,6 +40,14 @@ def _leak_key(finding: Finding) -> tuple[object, ...]:
     """Identifies a leak: it is reported again when more is known about it."""
     evidence = finding.evidence
     return finding.kind, finding.rank, finding.device, evidence.get("channel"), evidence.get("holder")
+
+
+def _is_withdrawn(leak: Finding, growth: Finding) -> bool:
+    """Whether a later report about growth is of the same series: it has ended, so that the leak was none."""
+    if leak.kind is not FindingKind.LEAK or (leak.rank, leak.device) != (growth.rank, growth.device):
+        return False
+    channel = leak.evidence.get("channel")
+    return bool(growth.evidence.get("channel", channel) == channel)
 
 
 def _is_explained(spike: Finding, pattern: Finding) -> bool:
@@ -150,9 +164,7 @@ class RankState:
         for finding in standing(self.findings):
             if finding.device not in (device, "") or finding.kind.is_quiet:
                 continue
-            if finding.kind is FindingKind.GROWING and FindingKind.LEAK in kinds:
-                kinds.remove(FindingKind.LEAK)  # the leak was withdrawn
-            elif finding.severity is not Severity.INFO and finding.kind not in kinds:
+            if finding.severity is not Severity.INFO and finding.kind not in kinds:
                 kinds.append(finding.kind)
         return next((kind for kind in _VERDICT_ORDER if kind in kinds), kinds[-1])
 

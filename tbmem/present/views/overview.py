@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tbmem.analysis.runs.device_history import DeviceHistory
-from tbmem.analysis.runs.run_status import RankState, Standing, standing
+from tbmem.analysis.runs.run_status import RankState, Standing, rank_status, standing
 from tbmem.analysis.statistics import outlier
 from tbmem.model.category import WORDS, Category
 from tbmem.model.finding import Finding, FindingKind, Severity
@@ -18,7 +18,7 @@ from tbmem.present.text.run_status import device_view, latest, run_view
 from tbmem.present.views.empty_states import NO_LOG, NO_RECORDINGS, NO_SAMPLES
 from tbmem.present.views.live import LoggedRun
 from tbmem.present.views.run_schema import Empty, RunItem
-from tbmem.present.views.stories import source_line, story_of
+from tbmem.present.views.stories import source_line, story_of, story_of_death
 from tbmem.units import format_bytes
 
 _RANK_COLUMNS = (
@@ -66,7 +66,7 @@ def overview_of(run: LoggedRun, now: float) -> dict[str, Any]:
         "host": ", ".join(dict.fromkeys(str(header["host"]) for header in headers if "host" in header)),
         "torch": str(next(filter(None, headers), {}).get("torch", "")),
         "cards": cards,
-        "stories": _stories(run, findings),
+        "stories": _stories(run, findings, now),
         "findings": [finding_item(run.name, finding) for finding in findings],
         "next_steps": _next_steps(run, cards, findings, Standing(view["status"])),
         "notes": list(run.notes),
@@ -107,9 +107,10 @@ def finding_item(run: str, finding: Finding, x: float | None = None) -> dict[str
     }
 
 
-def _stories(run: LoggedRun, findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    """Stories of out-of-memory errors and leaks, each with the question for what would have helped."""
-    stories = [story for story in map(story_of, findings) if story is not None]
+def _stories(run: LoggedRun, findings: Sequence[Finding], now: float) -> list[dict[str, Any]]:
+    """Stories of ranks that were killed, of errors and leaks, each with the question for what would have helped."""
+    dead = [state for state in run.states if rank_status(state, now).standing is Standing.DIED]
+    stories = [*map(story_of_death, dead[:1]), *(story for story in map(story_of, findings) if story is not None)]
     for story in stories:
         file = next((file for file in run.recordings if file.rsplit("/", 1)[-1] == story["snapshot"]), None)
         query = {"run": run.name, **({} if file is None else {"file": file}), "missing": str(story["missing"])}
@@ -129,6 +130,8 @@ def _next_steps(
                 steps.append(f"{card['name']}: only {format_bytes(card['headroom'])} were free at the peak. See Peak.")
     if run.states and not standing.is_over:
         steps.append("The run still writes: see Live, which shows new steps by itself.")
+    if standing is Standing.ENDED and cards and all(card["verdict"] == FindingKind.STABLE.value for card in cards):
+        steps.append("Nothing has to be changed: memory is stable.")
     if run.recordings:
         steps.append("See Timeline and Peak for what the memory of a recorded window is made of.")
     else:

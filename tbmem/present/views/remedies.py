@@ -10,6 +10,7 @@ import numpy as np
 
 from tbmem.analysis.allocator.settings import parse_settings
 from tbmem.analysis.allocator.what_if import ReplayFigures, WhatIf, recorded_failures, what_ifs
+from tbmem.analysis.diagnosis.advice import CONF
 from tbmem.errors import UsageError
 from tbmem.model.category import Category
 from tbmem.present.views.recording_view import RecordingView
@@ -23,6 +24,7 @@ SETTINGS = (
 """Those that PyTorch's documentation recommends against fragmentation."""
 LIMIT = 200_000
 """Allocations of a recording up to which it is replayed while a page waits: about a second for each setting."""
+_UNKNOWN = "The snapshot has no stacks and no events: with snapshot.history=run what would have fitted is computed."
 _BY_BATCH = (Category.ACTIVATION, Category.INPUT, Category.TEMPORARY, Category.AUTOGRAD_DETAIL)
 """What a smaller batch makes smaller."""
 
@@ -42,7 +44,7 @@ def remedies_view(
     changes += _alternatives(estimate or {})
     order = {True: 0, None: 1, False: 2}
     changes.sort(key=lambda change: order[change["fits"]])
-    return {"missing": missing, "changes": changes, "note": _note(subject, limit)}
+    return {"missing": missing, "changes": changes, "note": _note(subject, limit) or _UNKNOWN * (not changes)}
 
 
 def _note(subject: RecordingView | None, limit: int) -> str:
@@ -87,14 +89,14 @@ def _settings(subject: RecordingView, limit: int) -> Iterator[dict[str, Any]]:
             if fits is not None:
                 size = format_signed(after.peak_reserved - replay.before.peak_reserved)
                 effect = f"the request {'fits' if fits else 'does not fit'}; peak reserved {size}"
-                yield _change(f"PYTORCH_ALLOC_CONF={text}", effect, fits)
+                yield _change(f"{CONF}={text}", effect, fits)
 
 
 def _is_served(replay: WhatIf, after: ReplayFigures) -> bool | None:
-    """Whether the last request that failed is served; ``None`` where the replay cannot tell."""
+    """Whether the last request that failed is served within the device; ``None`` where the replay cannot tell."""
     if not replay.refused or len(after.served) < len(replay.refused) or replay.before.served[-1]:
         return None
-    return after.served[-1]
+    return after.served[-1] and after.peak_reserved <= replay.refused[-1].room
 
 
 def _alternatives(estimate: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -60,6 +60,7 @@ def block_map(recording: RecordingView, timeline: AllocationTimeline, order: I64
         "names": list(names),
         "words": [word_of(name) for name in names],
         "colours": [category_colour(name) for name in names],
+        "settings": {key: str(value) for key, value in timeline.settings.items()},
         "segments": _segments(timeline, timeline.segments.take(listed), cached_of_segments(timeline)[listed], start),
         "blocks": _blocks(recording, timeline.segments, blocks, state),
         "segments_count": len(order),  # more than listed if the answer would be too long

@@ -1,15 +1,27 @@
-"""An out-of-memory error and a leak as short lists: what happened and where, why, who holds the memory, what helps."""
+"""An out-of-memory error, a leak and a killed run as short lists: what happened and where, why, what helps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tbmem.analysis.runs.run_status import RankState
+from tbmem.model.evidence import Channel
 from tbmem.model.finding import Finding, FindingKind
 from tbmem.present.lines import device_label
 from tbmem.units import format_bytes, format_count, format_duration, format_signed
 
 _HOLDERS = 3
+_AFTER_DEATH = (
+    "read the end of the job's own output (a crash), dmesg (the kernel's out-of-memory killer) and the scheduler's"
+    " messages (a limit of memory or time)"
+)
+_PLACES = {
+    Channel.HOST.value: ("on the host", "of the process on the host"),
+    Channel.HEAP.value: ("on the host", "of the process on the host"),
+    Channel.WORKERS.value: ("in child processes", "of child processes, such as DataLoader workers"),
+}
+"""Of leaks beside an accelerator: where, in the title, and whose memory."""
 Fact = tuple[str, str, str]
 """A name, a text, and a source line or nothing."""
 
@@ -27,7 +39,8 @@ def story_of(finding: Finding) -> dict[str, Any] | None:
         advice = [str(reason.get("advice", "")) for reason in reasons] or [finding.advice]
         holders = [_holder(holder, evidence.get("seen_bytes")) for holder in _dicts(evidence.get("holders"))[:_HOLDERS]]
     elif finding.kind is FindingKind.LEAK:
-        title, facts = f"Leak since step {finding.first_step}", [*_growth(finding)]
+        where, _ = _place(finding)
+        title, facts = f"Leak {where} since step {finding.first_step}".replace("  ", " "), [*_growth(finding)]
         why, advice, holders = [str(evidence.get("cause") or "")], [finding.advice], []
     else:
         return None
@@ -89,9 +102,33 @@ def _missing(evidence: Mapping[str, Any]) -> int | None:
     return max(int(size - free - (cached or 0)), 0)
 
 
+def story_of_death(state: RankState) -> dict[str, Any]:
+    """The story of a rank whose process is gone and has logged no end."""
+    return {
+        "kind": "died",
+        "title": f"Killed, or crashed, after step {state.step}",
+        "rank": state.rank,
+        "device": next((device.device for device in state.devices), ""),
+        "facts": [],
+        "why": ["the process no longer exists and its log has no end, so no Python error ended it"],
+        "holders": [],
+        "advice": [_AFTER_DEATH],
+        "missing": None,
+        "snapshot": None,
+    }
+
+
+def _place(finding: Finding) -> tuple[str, str]:
+    is_cpu = finding.device == "cpu" and finding.evidence.get("channel") != Channel.WORKERS.value
+    return ("", "") if is_cpu else _PLACES.get(str(finding.evidence.get("channel")), ("", ""))
+
+
 def _growth(finding: Finding) -> Iterator[Fact]:
     """Who keeps how much at which line, and until when there is room."""
     evidence = finding.evidence
+    _, whose = _place(finding)
+    if whose:
+        yield "memory", whose, ""
     holder, line = evidence.get("holder"), evidence.get("line")
     if isinstance(holder, str) and holder:
         yield "held by", holder, ""

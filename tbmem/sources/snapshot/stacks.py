@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 from tbmem.model.stacks import StackBuilder
 
 FrameDicts = list[dict[str, Any]]
+_ORIGINAL = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+"""A line of the traceback of a compiled frame's original code."""
 
 
 class SnapshotStacks(StackBuilder):
@@ -19,7 +23,7 @@ class SnapshotStacks(StackBuilder):
 
     def __init__(self) -> None:
         super().__init__()
-        self._frame_numbers: dict[int, int] = {}
+        self._frame_numbers: dict[int, tuple[int, ...]] = {}
         self._by_some_frames: dict[tuple[int, int, int], list[tuple[FrameDicts, int]]] = {}
         self._by_list: dict[int, int] = {}
 
@@ -45,13 +49,18 @@ class SnapshotStacks(StackBuilder):
         for candidate, number in candidates:
             if candidate == frames:
                 return number
-        number = self.stack(map(self._number_of_frame, frames))
+        number = self.stack(chain.from_iterable(map(self._numbers_of_frame, frames)))
         candidates.append((frames, number))
         return number
 
-    def _number_of_frame(self, frame: dict[str, Any]) -> int:
-        number = self._frame_numbers.get(id(frame))
-        if number is None:
-            file, line, function = frame.get("filename", ""), frame.get("line", 0), frame.get("name", "")
-            number = self._frame_numbers[id(frame)] = self.frame(str(file), int(line), str(function))
-        return number
+    def _numbers_of_frame(self, frame: dict[str, Any]) -> tuple[int, ...]:
+        """A frame's number; of one that torch.compile generated also those of the code it was generated from."""
+        numbers = self._frame_numbers.get(id(frame))
+        if numbers is None:
+            file, line, function = frame.get("filename", ""), frame.get("line", 0), str(frame.get("name", ""))
+            if node := frame.get("fx_node_name"):
+                function += f" (FX node {node}: {frame.get('fx_node_target') or frame.get('fx_node_op', '')})"
+            original = reversed(_ORIGINAL.findall(str(frame.get("fx_original_trace", ""))))
+            frames = [(str(file), int(line), function), *((path, int(at), name) for path, at, name in original)]
+            numbers = self._frame_numbers[id(frame)] = tuple(self.frame(*one) for one in frames)
+        return numbers

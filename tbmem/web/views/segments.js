@@ -4,7 +4,7 @@ import { BlockMap, STATES } from "../blocks.js";
 import { detailPanel } from "../detail.js";
 import { el, labelled, replace, section } from "../dom.js";
 import { bytes, known, percent, whole, word } from "../format.js";
-import { badge, emptyState, keyed, notesOf, tiles } from "../parts.js";
+import { badge, emptyState, facts, keyed, notesOf, tiles } from "../parts.js";
 import { deviceChoice, noRecording } from "../shell.js";
 import { get, set } from "../state.js";
 import { rowsOf, table } from "../table.js";
@@ -31,8 +31,16 @@ async function draw(context) {
     blockMap(answer, detail),
     detail.node,
     section("Segments", listed(answer), segmentTable(answer)),
+    settingsOf(answer),
     notesOf(answer.head.notes),
   );
+}
+
+/** The allocator's settings when the snapshot was taken. */
+function settingsOf({ settings }) {
+  const found = Object.entries(settings);
+  if (!found.length) return null;
+  return el("details", { id: "allocator-settings" }, el("summary", {}, `Allocator settings (${whole(found.length)})`), facts(found));
 }
 
 function figures(answer) {

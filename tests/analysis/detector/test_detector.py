@@ -356,6 +356,7 @@ def test_workers_that_grow_are_found_however_many_steps_a_second_has() -> None:
     # then
     assert findings[-1].kind is FindingKind.LEAK
     assert findings[-1].evidence["channel"] == "workers"
+    assert "DataLoader worker" in findings[-1].advice
     assert "child processes" in findings[-1].message
 
 

@@ -426,6 +426,15 @@ def test_published_runs_that_start_up_and_stay_are_no_leak(name: str, verdict: F
     assert findings[-1].kind is verdict
 
 
+def test_of_two_levels_that_leave_the_usual_range_in_a_step_the_higher_one_is_reported() -> None:
+    # given: a step that keeps 3 GiB more, and needs 30 GiB more within
+    samples = series([45.0] * 39 + [48.0] + [45.0] * 12, [50.0] * 39 + [80.0] + [50.0] * 12, total=141)
+
+    (spike,) = [finding for finding in judge(samples)[:-1] if finding.kind is SPIKE]
+
+    assert "reached a peak of 80.00 GiB, +30.00 GiB (60 %) above the usual 50.00 GiB" in spike.message
+
+
 @pytest.mark.parametrize(
     ("updated", "words"), [(True, "(a training step)"), (False, "validation"), (None, "step 40 held")]
 )

@@ -120,6 +120,18 @@ def test_a_spike_that_turned_out_to_be_of_a_beat_stands_no_more(make_sample: Mak
     assert standing([spike, replace(beat, rank=1)]) == [spike, replace(beat, rank=1)]
 
 
+def test_a_leak_whose_growth_has_ended_stands_no_more() -> None:
+    # given two leaks, of which the one of the device ends
+    leak = replace(_finding(LEAK), evidence={"channel": "allocated", "holder": "dict 'cache'"})
+    host = replace(leak, evidence={"channel": "heap"})
+    ended = replace(_finding(GROWING), severity=Severity.INFO, evidence={"channel": "allocated"})
+
+    assert standing([leak, host, ended]) == [host, ended]
+    # and it stands where it is reported again, or where another rank's has ended
+    assert standing([ended, leak]) == [ended, leak]
+    assert standing([leak, replace(ended, rank=1)]) == [leak, replace(ended, rank=1)]
+
+
 def test_a_verdict_needs_as_many_judged_steps_while_a_run_goes_on_as_at_its_end(make_sample: MakeSample) -> None:
     # given: the first step is warm-up, and a window was on in six
     samples = [make_sample(step, 1.0, device="cpu", profiled=step in (4, 5, 6, 10, 11, 12)) for step in range(1, 16)]

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
 from tbmem.analysis.allocator.settings import AllocatorSettings
+from tbmem.analysis.allocator.what_if import WhatIf, what_ifs
 from tbmem.model.category import Category, Phase
 from tbmem.present.views.remedies import remedies_view
 from tbmem.sources.snapshot.reader import timeline_of_snapshot
@@ -19,9 +25,24 @@ def test_settings_under_which_the_request_fits_come_first() -> None:
     remedies = remedies_view(subject, None, 70 * MIB)
     # then
     fits = [(change["change"], change["fits"]) for change in remedies["changes"]]
-    assert fits[0] == ("PYTORCH_ALLOC_CONF=expandable_segments:True", True)
-    assert ("PYTORCH_ALLOC_CONF=max_split_size_mb:256", False) in fits
+    assert fits[0] == ("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", True)
+    assert ("PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:256", False) in fits
     assert remedies["note"] == ""
+
+
+def test_a_setting_that_needs_more_than_the_device_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a replay that serves the request, after it has reserved more than the device would have given
+    def beyond(*arguments: Any) -> list[WhatIf]:
+        replays = what_ifs(*arguments)
+        room = [replace(request, room=0) for request in replays[0].refused]
+        return [replace(replays[0], refused=tuple(room))]
+
+    monkeypatch.setattr("tbmem.present.views.remedies.what_ifs", beyond)
+    subject = view_of(timeline_of_snapshot(in_pieces(AllocatorSettings(), 70 * MIB)))
+
+    remedies = remedies_view(subject, None, 70 * MIB)
+
+    assert {change["fits"] for change in remedies["changes"] if "CONF" in change["change"]} == {False}
 
 
 def test_the_batch_is_made_smaller_by_the_share_that_is_missing() -> None:

@@ -22,6 +22,14 @@ def test_blocks_fill_their_segment() -> None:
     assert answer["empty"] is None
 
 
+def test_the_settings_of_the_allocator_are_those_of_the_snapshot() -> None:
+    recorded = {**snapshot([1000]), "allocator_settings": {"expandable_segments": False, "max_split_size": -1}}
+
+    answer = segments_view(view_of(timeline_of_snapshot(recorded)))
+
+    assert answer["settings"] == {"expandable_segments": "False", "max_split_size": "-1"}
+
+
 def test_small_neighbours_of_one_state_share_a_pixel() -> None:
     # given 4000 blocks of 512 bytes beside one of 40 MiB: a pixel of 2000 has room for 41 of them
     answer = segments_view(view_of(timeline_of_snapshot(snapshot([512] * 4000 + [40 << 20]))))

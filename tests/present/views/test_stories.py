@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.present.views.stories import source_line, story_of
-from tests.conftest import GIB
+from tbmem.model.monitor_log import MonitorLog, SampleRow
+from tbmem.present.views.stories import source_line, story_of, story_of_death
+from tests.conftest import GIB, MakeSample
 
 MIB = 1 << 20
 OOM: dict[str, Any] = {
@@ -119,3 +122,36 @@ def test_a_damaged_log_gives_a_shorter_story(kind: FindingKind, wrong: object) -
 def test_the_line_of_a_finding() -> None:
     assert source_line({"file": "C:\\me\\train.py", "line": 41, "text": "x"}) == "train.py:41  x"
     assert source_line("?") == ""
+
+
+@pytest.mark.parametrize(
+    ("device", "channel", "title", "whose"),
+    [
+        ("cuda:0", "heap", "Leak on the host since step 2", "of the process on the host"),
+        ("cpu", "heap", "Leak since step 2", None),
+        (
+            "cpu",
+            "workers",
+            "Leak in child processes since step 2",
+            "of child processes, such as DataLoader workers",
+        ),
+        ("cuda:0", "allocated", "Leak since step 2", None),
+    ],
+)
+def test_a_leak_says_whose_memory_grows(device: str, channel: str, title: str, whose: str | None) -> None:
+    story = story_of(replace(_finding(FindingKind.LEAK, {"channel": channel}), device=device))
+
+    assert story is not None
+    assert story["title"] == title
+    assert {name: text for name, text, _ in story["facts"]}.get("memory") == whose
+
+
+def test_a_rank_that_was_killed_says_where_to_look(make_sample: MakeSample) -> None:
+    state = RankState()
+    state.add(MonitorLog(rows=[SampleRow(7, 1, None, None, make_sample(7, 1))]))
+
+    story = story_of_death(state)
+
+    assert (story["kind"], story["title"]) == ("died", "Killed, or crashed, after step 7")
+    assert story["device"] == "cuda:0"
+    assert "dmesg" in story["advice"][0]
