@@ -32,7 +32,7 @@ def test_the_demo(tmp_path: Path) -> None:
     assert result["findings"] == []
     assert result["steps"] == 60
     # and the console tells states, memory, verdict and the line to paste
-    for words in ("steps 2-3 warm-up", "steps 10-12 recording", "step 60 · CPU memory", "verdict CPU: STABLE"):
+    for words in ("steps 2-3 warm-up", "steps 10-12 recording", "0 · CPU memory · allocated", "verdict CPU: STABLE"):
         assert words in shown
     assert f"tensorboard --logdir {tmp_path}" in shown
 
