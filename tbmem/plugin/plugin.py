@@ -10,6 +10,7 @@ import logging
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 from tensorboard import errors
 from tensorboard.backend import http_util
@@ -20,6 +21,7 @@ from tbmem.errors import TbmemError
 from tbmem.model.progress import CancelledError
 from tbmem.offline.queries.answers import Answers
 from tbmem.offline.queries.run_reader import MissingError, OutsideError
+from tbmem.plugin.dropped import DroppedFiles
 from tbmem.present.page import as_json, page_script, page_style
 from tbmem.sources.runs.catalog import Catalog, roots_of
 
@@ -41,11 +43,17 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
     def __init__(self, context: Any) -> None:
         self._catalog = Catalog(roots_of(context.logdir or "", getattr(context.flags, "logdir_spec", "") or ""))
         self._answers = Answers(self._catalog)
+        self._dropped = DroppedFiles(self._answers)
         self._cached = functools.lru_cache(_CACHED_ANSWERS)(self._encoded)
 
     def get_plugin_apps(self) -> dict[str, Any]:
         """WSGI applications by route."""
-        return {"/data/*": self._serve_answer, "/page.js": self._serve_script, "/page.css": self._serve_style}
+        return {
+            "/data/*": self._serve_answer,
+            "/drop": self._take_file,
+            "/page.js": self._serve_script,
+            "/page.css": self._serve_style,
+        }
 
     def is_active(self) -> bool:
         """Whether there is a run; called on each listing, answered from memory."""
@@ -71,6 +79,17 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
                 content = self._cached(view, query, self._answers.version(params))
         return http_util.Respond(request, content, "application/json", content_encoding="gzip")
 
+    @wrappers.Request.application  # type: ignore[arg-type]
+    def _take_file(self, request: wrappers.Request) -> Any:
+        """Store a file from the disk of who looks at the page, and read it as any other."""
+        with _http_errors():
+            if request.method != "POST":
+                raise MissingError("a file is sent by POST")
+            if not _is_from_the_page(request):
+                raise OutsideError("a file is taken from this page only, not from another site")
+            content = self._dropped.add(request.args.get("name", ""), request.stream, request.content_length)
+        return http_util.Respond(request, content, "application/json")
+
     def _encoded(self, view: str, query: str, version: Hashable = None) -> bytes:
         """One answer as compressed JSON; ``version`` stands for the state of the files in the cache's key."""
         text = as_json(self._answers.answer(view, json.loads(query)))
@@ -93,6 +112,16 @@ def _script() -> tuple[str, bytes]:
     """The front end as one module, and a hash of it."""
     content = f"export const {{ render }} = {page_script()};\n".encode()
     return hashlib.sha256(content).hexdigest()[:12], gzip.compress(content, mtime=0)
+
+
+def _is_from_the_page(request: wrappers.Request) -> bool:
+    """Whether a POST is from the tab: the type makes browsers ask before another site may send it."""
+    site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
+    if request.mimetype != "application/octet-stream":
+        return False
+    if site is not None:
+        return site == "same-origin"
+    return origin is None or urlsplit(origin).netloc == request.host
 
 
 @contextmanager

@@ -69,6 +69,12 @@ export function cancelWork(work) {
   return fetchJson(`data/cancel?work=${work}`, { method: "POST" });
 }
 
+/** Send a file to the server, which reads it as a run of its own: `{run, view, file}`. */
+export function sendFile(file) {
+  const headers = { Accept: "application/json", "Content-Type": "application/octet-stream" };
+  return fetchJson(`drop?${new URLSearchParams({ name: file.name })}`, { method: "POST", body: file, headers });
+}
+
 async function fetchJson(address, how = {}) {
   let reply;
   try {

@@ -2,6 +2,7 @@
 
 import { fetchView, forget, isReport, ViewError, viewsOfPage } from "./api.js";
 import { button, choice, el, replace } from "./dom.js";
+import { fileOpener } from "./drop.js";
 import { moment, setWords } from "./format.js";
 import { isVisible, onReload, onVisible } from "./host.js";
 import { emptyState, failure } from "./parts.js";
@@ -28,9 +29,10 @@ export class Shell {
     this.status = el("div", { class: "status", role: "status" });
     this.main = el("main", { id: "view", role: "tabpanel", tabindex: -1 });
     const reload = !isReport() && button("↻", () => this.reload(), { id: "reload", "aria-label": "Reload", title: "Reload" });
+    const opener = fileOpener((place) => set({ ...CLEARED, runs: null, file: null, ...place }));
     const list = el("nav", { role: "tablist", "aria-label": "Views", on: { keydown: (event) => this.key(event) } });
     list.append(...this.tabs);
-    this.head = el("header", {}, list, el("div", { class: "tools" }, this.pickers, this.status, reload));
+    this.head = el("header", {}, list, el("div", { class: "tools" }, this.pickers, this.status, opener.button, reload), opener.told);
     this.node = el("div", { class: "shell" }, this.head, this.main);
     this.asked = [];
     this.turn = 0;

@@ -39,6 +39,11 @@ class Tab:
     def post(self, question: str) -> TestResponse:
         return self._client.post(f"{self._prefix}{HERE}/data/{question}")
 
+    def send(self, name: str, content: bytes, **headers: str) -> TestResponse:
+        """Drop a file."""
+        given = {"Content-Type": "application/octet-stream", **headers}
+        return self._client.post(f"{self._prefix}{HERE}/drop?name={quote(name)}", data=content, headers=given)
+
     def data(self, question: str) -> TestResponse:
         return self.get(f"{HERE}/data/{question}")
 

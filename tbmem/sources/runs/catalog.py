@@ -100,6 +100,16 @@ class Catalog:
                 self._runs, self._read_at = {run.name: run for run in runs}, self.clock()
             return self._runs
 
+    def add(self, root: Root) -> None:
+        """Search one more log folder."""
+        with self._lock:
+            self.roots = (*self.roots, root)
+
+    def search_again(self) -> None:
+        """Search when the runs are asked for next, however short the last search was ago."""
+        with self._lock:
+            self._read_at = self._looked_at = -math.inf
+
     def has_any(self) -> bool:
         """Whether a run was ever found; until then the folders are searched every few seconds."""
         with self._lock:
@@ -155,7 +165,7 @@ def _kind(path: Path) -> str:
         return ""
     if name.endswith(".npz"):
         return TIMELINE
-    return SNAPSHOT if name.endswith((".pickle", ".pkl")) else TRACE
+    return SNAPSHOT if name.removesuffix(".gz").endswith((".pickle", ".pkl")) else TRACE
 
 
 def _run(root: Root, folder: Path, paths: Sequence[tuple[Path, str]]) -> Run:
