@@ -49,6 +49,7 @@ class GrowthChannel:
         self.total: int | None = None  # capacity in bytes; ``None`` where that is not known
         self.available: int | None = None  # bytes that are left instead, for memory that is shared with others
         self._block = StepBlock(block_steps)
+        self._spliced = 0.0  # bytes that steps which are not judged have left behind so far
         self._variate = ControlVariate()
         self._recent: deque[float] = deque(maxlen=_RECENT)
         self._unstepped = 0
@@ -108,6 +109,11 @@ class GrowthChannel:
 
     def _judge(self, mark: LowWaterMark, step: int) -> Sequence[GrowthEvent]:
         growth = self.growth
+        left_behind = self._block.splice.bytes
+        if left_behind != self._spliced:
+            if self.channel is Channel.HOST:
+                growth.slack = max(growth.slack + left_behind - self._spliced, 0.0)
+            self._spliced = left_behind
         change = growth.add(mark)
         if change is None and growth.trend is None and self._rises():
             change = growth.suspect_last(_ENOUGH // self.block_steps)

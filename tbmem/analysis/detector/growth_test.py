@@ -68,6 +68,8 @@ class GrowthTest:
         self.trend: Trend | None = None  # the growth that stands; ``None`` while memory is not growing
         self.dropped: Trend | None = None  # the one that stood before
         self.suspicious = suspicious
+        self.slack = 0.0
+        """Free bytes that steps which are not judged have left in the heap: so much growth does not show."""
         self._sawtooth = Sawtooth(suspicious)
         self._patience = patience
         self._min_growth = min_growth
@@ -136,7 +138,7 @@ class GrowthTest:
 
     def _follow(self, trend: Trend, mark: LowWaterMark) -> Change | None:
         if mark.level > trend.last.level + _GOES_ON * trend.growth:
-            trend.last = mark
+            trend.last, self.slack = mark, 0.0
             is_open = trend.state is TrendState.OPEN and mark.tick >= self._not_before
             is_outgrown = trend.state is TrendState.EXPLAINED and trend.is_outgrown
             if is_outgrown or (is_open and trend.keeps_its_pace):
@@ -144,9 +146,14 @@ class GrowthTest:
                 return Change.SUSPECTED
         elif trend.last.level - mark.level > _FALLEN_BACK * trend.growth:
             return self._drop(trend, mark.tick, Change.FELL)
-        elif not trend.lasting and mark.tick - trend.last.tick > max(trend.last.tick - trend.first.tick, _SHORTEST):
+        elif not trend.lasting and self._has_ended(trend, mark.tick):
             return self._drop(trend, mark.tick, Change.ENDED)
         return None
+
+    def _has_ended(self, trend: Trend, tick: int) -> bool:
+        """Whether it has not gone on for as long as it lasted, and longer than slack hides it at its pace."""
+        idle, lasted = tick - trend.last.tick, trend.last.tick - trend.first.tick
+        return idle > max(lasted, _SHORTEST) and idle * trend.growth > self.slack * lasted
 
     def _drop(self, trend: Trend, tick: int, change: Change) -> Change:
         self.trend, self.dropped = None, trend

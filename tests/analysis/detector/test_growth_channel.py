@@ -389,3 +389,33 @@ def test_what_it_keeps_does_not_grow_with_the_run() -> None:
 
     # when / then
     assert size(50_000) < 1.5 * size(5_000)
+
+
+@pytest.mark.parametrize(("channel", "ended"), [(Channel.HOST, False), (Channel.ALLOCATED, True)])
+def test_growth_of_the_resident_memory_has_not_ended_while_it_fills_what_a_recording_left_free(
+    channel: Channel, ended: bool
+) -> None:
+    # given: 100 KiB a step; a recording leaves 8 MiB free in the heap, from which the next 80 steps are served
+    test = GrowthTest(patience=48, min_growth=2 * MIB, min_growth_percent=0.02)
+    watched = GrowthChannel(channel, test)
+    watched.extend(range(1, 65), climb(64, 100 * KIB))
+    watched.growth.confirm()
+    # when
+    watched.interrupt()
+    top = BASE + 64 * 100 * KIB + 8 * MIB
+    events = watched.extend(range(101, 181), [top] * 80)
+    # then
+    assert [event.change for event in events] == ([Change.ENDED] if ended else [])
+
+
+def test_growth_that_stays_where_it_is_for_longer_than_a_recording_can_hide_it_has_ended() -> None:
+    # given
+    test = GrowthTest(patience=48, min_growth=2 * MIB, min_growth_percent=0.02)
+    watched = GrowthChannel(Channel.HOST, test)
+    watched.extend(range(1, 65), climb(64, 100 * KIB))
+    watched.growth.confirm()
+    # when
+    watched.interrupt()
+    events = watched.extend(range(101, 301), [BASE + 64 * 100 * KIB + 8 * MIB] * 200)
+    # then
+    assert [event.change for event in events] == [Change.ENDED]
