@@ -21,6 +21,8 @@ _RESIDENT_SUSPICIOUS = 1 * MIB  # resident memory comes in pages and arenas: les
 _RESIDENT_RISES = 7
 RESIDENT_GROWTH = 8 * MIB
 """Growth of resident memory from which it can be a leak, in bytes."""
+_GIVEN_BACK = 4 * MIB
+"""Bytes of the heap that are not in memory from which on pages were given back: less comes from untouched ones."""
 _WORKERS_PATIENCE = 60  # readings of the child processes, at most one a second, over which they must have grown
 _WORKERS_SECONDS = 1.0
 _REMEMBERED = 128
@@ -76,6 +78,8 @@ class SampleFeed:
         self._patterns: Sequence[PatternTest] = (self.fragments,)
         self._interrupted = False
         self._free_heap: int | None = None
+        self._outside_heap = 0  # resident bytes outside of malloc's heap
+        self._gave_back = False  # whether free pages of the heap were given back to the system after a recording
         self._resident_peaks = ResidentPeaks()
         self.heap_size = MarkedSeries()  # what malloc has from the system, on the CPU
         self._has_private = self._has_heap = self._heap_interrupted = False
@@ -101,7 +105,7 @@ class SampleFeed:
                 events += self.close()
         elif columns.step[0] > self._warmup:
             if self._interrupted:
-                self._resume()
+                self._resume(columns)
             if columns.updated[-1] is not None:
                 self._updated.extend(zip(columns.step, columns.updated, strict=True))
             self._judge_device(columns, events)
@@ -111,7 +115,10 @@ class SampleFeed:
             self._judge_heap(columns, events)
             self._judge_workers(columns, events)
             self.judged += len(columns.step)
-        self._free_heap = _free_heap(columns, -1)
+        self._free_heap = self._free(columns, -1)
+        resident, reserved = columns.host_rss[-1], columns.reserved[-1]
+        if resident is not None and reserved is not None:
+            self._outside_heap = max(self._outside_heap, resident - reserved)
         if len(events) > 1:
             # of excursions that became clear in the same step the highest first: it explains the others
             events.sort(key=lambda event: (event.step, -_height_of(event)))
@@ -140,8 +147,10 @@ class SampleFeed:
             or columns.step[0] <= self._warmup
         )
 
-    def _resume(self) -> None:
+    def _resume(self, columns: Any) -> None:
         self._interrupted = False
+        self._free_heap = None
+        self._gave_back = self._not_resident(columns, 0) > _GIVEN_BACK
         for channel in self.channels.values():
             channel.interrupt()
         for test in self._spikes.values():
@@ -176,7 +185,7 @@ class SampleFeed:
         """
         steps, values, peaks = [], [], []
         for at, peak in enumerate(columns.host_peak_rss):
-            free = _free_heap(columns, at - 1) if at else self._free_heap
+            free = self._free(columns, at - 1) if at else self._free_heap
             if peak is not None and free is not None:
                 steps.append(columns.step[at])
                 values.append(max(peak - free, 0))
@@ -184,6 +193,20 @@ class SampleFeed:
         if steps:
             self._resident_peaks.extend(zip(steps, peaks, strict=True))
             self._judge_spikes(Channel.HOST, steps, values, events)
+
+    def _free(self, columns: Any, at: int) -> int | None:
+        """Resident bytes that malloc had free when a step ended; ``None`` where its counters were not read."""
+        level, reserved = columns.allocated[at], columns.reserved[at]
+        if level is None or reserved is None:
+            return None
+        free = reserved - level
+        return max(free - self._not_resident(columns, at), 0) if self._gave_back else free
+
+    def _not_resident(self, columns: Any, at: int) -> int:
+        """Bytes of malloc's heap that are not in memory."""
+        resident, reserved = columns.host_rss[at], columns.reserved[at]
+        known = resident is not None and reserved is not None
+        return max(self._outside_heap - (resident - reserved), 0) if known else 0
 
     def _judge_host(self, columns: Any, events: list[Event]) -> None:
         values = columns.host_rss
@@ -233,12 +256,6 @@ def _known(steps: Sequence[int], values: Sequence[int | None]) -> tuple[Sequence
 
 def _height_of(event: Event) -> int:
     return event.excursion.height if isinstance(event, ExcursionEvent) else 0
-
-
-def _free_heap(columns: Any, at: int) -> int | None:
-    """Bytes that malloc had free when a step ended; ``None`` where that was not read."""
-    level, reserved = columns.allocated[at], columns.reserved[at]
-    return None if level is None or reserved is None else reserved - level
 
 
 def _channels(patterns: PatternsConfig) -> dict[Channel, GrowthChannel]:

@@ -19,6 +19,7 @@ from tbmem.model.files import atomic_write, evidence_name
 from tbmem.model.finding import Finding
 from tbmem.runtime.process.guard import WRITING, Guard
 from tbmem.runtime.process.run_folder import RunFolder
+from tbmem.sources.counters.malloc import OwnUse
 from tbmem.sources.program.ownership import stack_of
 from tbmem.units import parse_bytes
 
@@ -63,6 +64,7 @@ class Investigator:
         self._room = room
         self._open_session = open_session
         self._session: EvidenceSession | None = None
+        self._own_use: OwnUse | None = None
         self._snapshot: Path | None = None
         self._windows = 0
         self.resumed_after = 0
@@ -104,6 +106,12 @@ class Investigator:
         session, self._session = self._session, None
         if session is not None:
             self._guard.run("evidence (switching off)", session.abandon)
+            self._give_back()
+
+    def _give_back(self) -> None:
+        own_use, self._own_use = self._own_use, None
+        if own_use is not None:
+            own_use.give_back()
 
     def _step(self, step: int, detectors: Mapping[str, Detector], frame: FrameType | None) -> list[Finding]:
         current = _current_suspicions(detectors)
@@ -113,6 +121,7 @@ class Investigator:
                 return []
             self._session = None
             self._conclude(evidence, current)
+            self._give_back()
         findings = self._hand_over(step, current, detectors)
         least = _WORTH_A_LOOK * parse_bytes(self._config.min_leak)
         for suspect, suspicion in _current_suspicions(detectors).items():
@@ -128,6 +137,7 @@ class Investigator:
         self._windows += 1
         self._suspected[suspicion.device, suspicion.channel] = step
         self._snapshot = None
+        self._own_use = OwnUse()
         births = self._config.births and self._is_free(self._config.steps + suspicion.gap + 1)
         self._session = self._open_session(suspicion, self._config, self._capture, births=births)
         self._session.begin(step, frame)

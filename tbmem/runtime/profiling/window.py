@@ -24,6 +24,7 @@ from tbmem.present.lines import get_logger
 from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.runtime.profiling.address_recorder import AddressRecorder
 from tbmem.sources.counters.devices import devices_in_use
+from tbmem.sources.counters.malloc import OwnUse
 from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.retainers.older_storages import OlderStoragesTracker
 from tbmem.sources.survivors.frame_lines import UserLines
@@ -146,6 +147,7 @@ class Window:
         """Whether steps are being recorded (not merely warmed up for)."""
         self._is_on = False  # warming up or recording
         self._profile: profile | None = None
+        self._own_use: OwnUse | None = None
         self._trace: Path | None = None
         self._older = OlderStoragesTracker()
         self._annotation: Any = None
@@ -155,6 +157,7 @@ class Window:
     def prepare(self) -> None:
         """Warm up: the profiler is on, its records are discarded."""
         Window.current = self
+        self._own_use = OwnUse()
         self.result.host_before = psutil.Process().memory_info().rss
         self._quiet.begin()
         self._ranges.begin()
@@ -241,6 +244,9 @@ class Window:
             self._ranges.end()
             self.others.end()
             self._quiet.end()
+            if self._own_use is not None:
+                self._own_use.give_back()
+                self._own_use = None
             if Window.current is self:
                 Window.current = None
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tbmem.analysis.detector.feed import SampleFeed
+from tbmem.analysis.detector.feed import ExcursionEvent, SampleFeed
 from tbmem.analysis.detector.thresholds import CapacityEvent
 from tbmem.config.schema import PatternsConfig
 from tbmem.model.sample import MemorySample
-from tests.conftest import GIB, MakeSample
+from tests.conftest import GIB, MIB, MakeSample
 
 
 def used_percent(sample: MemorySample) -> float | None:
@@ -46,3 +46,29 @@ def test_a_cpu_that_does_not_tell_what_is_available_is_not_judged(make_sample: M
 
 def test_counters_that_are_none_use_nothing() -> None:
     assert used_percent(MemorySample(step=1, time=0.0, device="cuda:0", device_total=80 * GIB)) is None
+
+
+def _resident(step: int, *, level: int, heap: int, resident: int, peak: int, profiled: bool = False) -> MemorySample:
+    """A CPU's sample, all in MiB."""
+    counters = {"allocated": level * MIB, "reserved": heap * MIB}
+    host = {"host_rss": resident * MIB, "host_peak_rss": peak * MIB}
+    return MemorySample(step=step, time=step / 10, device="cpu", profiled=profiled, **counters, **host)
+
+
+@pytest.mark.parametrize("after", ["pages stay", "pages go back"])
+def test_a_spike_in_pages_that_a_recording_gave_back_is_as_high_as_it_was(after: str) -> None:
+    # given: a recording has made the heap 300 MiB larger than it has to be, and given the pages back
+    feed = SampleFeed(PatternsConfig())
+    plain = [_resident(step, level=200, heap=310, resident=500, peak=500) for step in range(1, 4)]
+    recorded = [_resident(step, level=210, heap=610, resident=800, peak=800, profiled=True) for step in range(4, 7)]
+    usual = [_resident(step, level=200, heap=610, resident=500, peak=500) for step in range(7, 100)]
+    # when: a step needs 90 MiB more, which then stay in memory or not
+    spike = _resident(100, level=200, heap=610, resident=590, peak=590)
+    stays = 590 if after == "pages stay" else 500
+    rest = [_resident(step, level=200, heap=610, resident=stays, peak=stays) for step in range(101, 120)]
+    samples = [*plain, *recorded, *usual, spike, *rest]
+    events = [event for columns in feed.columns(samples) for event in feed.take(columns)]
+    # then
+    (found,) = [event for event in events if isinstance(event, ExcursionEvent)]
+    assert (found.excursion.kind.value, found.excursion.first_step) == ("spike", 100)
+    assert found.excursion.height == 90 * MIB
