@@ -199,7 +199,7 @@ class SampleFeed:
         level, reserved = columns.allocated[at], columns.reserved[at]
         if level is None or reserved is None:
             return None
-        free = reserved - level
+        free: int = reserved - level
         return max(free - self._not_resident(columns, at), 0) if self._gave_back else free
 
     def _not_resident(self, columns: Any, at: int) -> int:

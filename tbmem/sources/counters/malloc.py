@@ -119,7 +119,7 @@ def _find_trim() -> Callable[[int], int] | None:
     except (OSError, AttributeError, TypeError):
         return None
     trim.argtypes = [ctypes.c_size_t]
-    return trim  # type: ignore[no-any-return]
+    return trim
 
 
 def _find_mallinfo2() -> Callable[[], _Mallinfo2] | None:
