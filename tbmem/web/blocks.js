@@ -5,8 +5,8 @@ import { bytes } from "./format.js";
 import { fresh } from "./frame.js";
 import { colours, onGround } from "./theme.js";
 
-const LINE = 20;
-const GAP = 5;
+const [LINE, GAP] = [20, 5];
+const [LOW_LINE, LOW_GAP] = [12, 3];
 const BETWEEN = 3;
 const MOST_LINES = 400;
 
@@ -22,11 +22,13 @@ export class BlockMap {
    * @param answer         The answer.
    * @param options.lines  How many lines it should fill.
    * @param options.total  Bytes that fill the lines; by default all segments.
+   * @param options.low    Whether the lines are low ones, for a panel.
    * @param options.hover  `(hit, event)` with `{segment, block}`, or `null`.
    * @param options.press  `(hit)`.
    */
-  constructor(answer, { lines, total, hover, press }) {
+  constructor(answer, { lines, total, low, hover, press }) {
     this.answer = answer;
+    [this.high, this.gap] = low ? [LOW_LINE, LOW_GAP] : [LINE, GAP];
     this.lines = lines;
     this.total = total;
     this.canvas = el("canvas", { tabindex: 0, role: "img", "aria-label": label(answer) });
@@ -61,7 +63,7 @@ export class BlockMap {
     this.wide = wide;
     this.place(wide);
     const lines = this.pieces.reduce((most, piece) => Math.max(most, piece.line + 1), this.total ? this.lines : 1);
-    const high = lines * (LINE + GAP);
+    const high = lines * (this.high + this.gap);
     const context = fresh(this.canvas, wide, high);
     this.hatch = hatch(context);
     for (const piece of this.pieces) this.paint(context, piece);
@@ -91,9 +93,9 @@ export class BlockMap {
 
   paint(context, piece) {
     const { blocks, segments, colours: categories } = this.answer;
-    const top = piece.line * (LINE + GAP);
+    const top = piece.line * (this.high + this.gap);
     context.fillStyle = colours().grid;
-    context.fillRect(piece.x, top, piece.wide, LINE);
+    context.fillRect(piece.x, top, piece.wide, this.high);
     for (let block = segments.start[piece.segment]; block < segments.start[piece.segment + 1]; block++) {
       const begin = Math.max(blocks.offset[block], piece.from);
       const end = Math.min(blocks.offset[block] + blocks.bytes[block], piece.to);
@@ -101,11 +103,11 @@ export class BlockMap {
       const x = piece.x + (begin - piece.from) * this.scale;
       const wide = (end - begin) * this.scale;
       context.fillStyle = this.colour(block, categories, blocks);
-      context.fillRect(x, top, Math.max(wide - (wide > 3 ? 0.6 : 0), 0.4), LINE);
+      context.fillRect(x, top, Math.max(wide - (wide > 3 ? 0.6 : 0), 0.4), this.high);
     }
     context.strokeStyle = colours().muted;
     context.lineWidth = 1;
-    context.strokeRect(piece.x + 0.5, top + 0.5, Math.max(piece.wide - 1, 0.5), LINE - 1);
+    context.strokeRect(piece.x + 0.5, top + 0.5, Math.max(piece.wide - 1, 0.5), this.high - 1);
   }
 
   colour(block, categories, blocks) {
@@ -118,8 +120,8 @@ export class BlockMap {
   }
 
   hit(event) {
-    const line = Math.floor(event.offsetY / (LINE + GAP));
-    if (event.offsetY - line * (LINE + GAP) > LINE) return null;
+    const line = Math.floor(event.offsetY / (this.high + this.gap));
+    if (event.offsetY - line * (this.high + this.gap) > this.high) return null;
     const piece = this.pieces?.find((one) => one.line === line && event.offsetX >= one.x && event.offsetX <= one.x + one.wide);
     if (!piece) return null;
     const at = piece.from + (event.offsetX - piece.x) / this.scale;

@@ -2,12 +2,12 @@
 
 import { fetchView, isReport } from "./api.js";
 import { BlockMap, STATES } from "./blocks.js";
-import { button, el, labelled, lazily, replace, section } from "./dom.js";
+import { button, el, labelled, lazily, replace } from "./dom.js";
 import { bytes, known, percent, whole } from "./format.js";
-import { badge, keyed, tiles } from "./parts.js";
+import { badge, facts, keyed } from "./parts.js";
 import { get, set } from "./state.js";
 
-const LINES = 12;
+const LINES = 8;
 const MIB = 2 ** 20;
 const USUAL = 512;
 const WAIT = 60;
@@ -87,6 +87,7 @@ export class AllocatorCursor {
     const row = (hit) => (hit && hit.block >= 0 ? this.answer.blocks.row[hit.block] : -1);
     this.map = new BlockMap(answer, {
       lines: LINES,
+      low: true,
       total: answer.reserved_peak,
       hover: (hit) => row(hit) >= 0 && this.dock.peek(row(hit)),
       press: (hit) => row(hit) >= 0 && this.dock.show(row(hit)),
@@ -100,15 +101,14 @@ export class AllocatorCursor {
     const legend = el(
       "div",
       { class: "legend" },
-      el("span", { class: "note" }, "colours as above"),
-      el("span", { class: "keyed" }, el("span", { class: "key hatched" }), STATES[0]),
-      el("span", { class: "keyed" }, el("span", { class: "key cached" }), STATES[3]),
+      el("span", { class: "keyed", title: STATES[0] }, el("span", { class: "key hatched" }), "fragmented"),
+      el("span", { class: "keyed", title: STATES[3] }, el("span", { class: "key cached" }), "cached"),
       keyed(STATES[2], "#CC79A7"),
     );
     const fit = el("div", { class: "bar fit" }, labelled("Would a request fit here? MiB", input), this.verdict);
-    const note = "segments by address, after the event under the cursor; click a chart to hold the moment";
-    const head = el("div", { class: "bar" }, this.when, this.free);
-    replace(this.node, section("The allocator at the cursor", note, head, this.figures, fit, legend, this.map.node));
+    const title = "Segments by address, after the event under the cursor, in the colours of the charts; click a chart to hold the moment";
+    const head = el("div", { class: "bar", title }, el("h2", {}, "Allocator"), this.when, this.free);
+    replace(this.node, head, this.map.node, legend, this.figures, fit);
   }
 
   tell(answer) {
@@ -117,23 +117,26 @@ export class AllocatorCursor {
     const when = this.where.axis === "event" ? "" : ` · ${this.xText(answer.x, 3)}`;
     replace(this.when, this.pinned === null ? "" : badge("held", "info"), ` event ${whole(answer.event)}${when}`);
     const free = answer.fragmentation;
-    const share = (size) => (answer.reserved ? percent((100 * size) / answer.reserved) : "");
+    const share = (size) => (answer.reserved ? ` (${percent((100 * size) / answer.reserved)})` : "");
     replace(
       this.figures,
-      tiles([
-        ["reserved", bytes(answer.reserved), `${whole(answer.segments_count)} segments`],
-        ["in use", bytes(answer.active), share(answer.active)],
-        ["cached", bytes(answer.cached), "whole segments or pages"],
-        ["fragmented", bytes(free.fragmented_bytes), share(free.fragmented_bytes)],
-        ["largest gap", bytes(free.largest_gap_bytes), `${whole(free.gaps)} gaps`],
-        ["largest free block", bytes(free.largest_free_block_bytes)],
+      facts([
+        ["reserved", bytes(answer.reserved)],
+        ["segments", whole(answer.segments_count)],
+        ["in use", `${bytes(answer.active)}${share(answer.active)}`],
+        ["cached", bytes(answer.cached)],
+        ["fragmented", `${bytes(free.fragmented_bytes)}${share(free.fragmented_bytes)}`],
+        ["gaps", whole(free.gaps)],
+        ["largest free", bytes(free.largest_free_block_bytes)],
+        ["largest gap", bytes(free.largest_gap_bytes)],
       ]),
     );
     const { fit } = answer;
     const more = fit && [`${bytes(fit.free)} free in ${whole(fit.free_blocks)} blocks of its pool and stream`];
     if (fit && known(fit.device_free)) more.push(`the device has ${bytes(fit.device_free)} left`);
     const severity = fit?.verdict === "fits" ? "good" : fit?.fits ? "info" : "critical";
-    const told = fit && [badge(fit.verdict.toUpperCase(), severity), ` ${fit.sentence} `, el("span", { class: "note" }, more.join("; "))];
+    const told = fit && [badge(fit.verdict.toUpperCase(), severity), ` ${fit.sentence}`];
     replace(this.verdict, told ?? "");
+    this.verdict.title = fit ? more.join("; ") : "";
   }
 }

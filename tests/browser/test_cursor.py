@@ -76,14 +76,14 @@ def test_another_size_is_tried_at_the_cursor(page: Browser) -> None:
 
 
 def test_a_stack_is_docked_on_hover_and_kept_by_a_click_without_scrolling(page: Browser) -> None:
-    page.point(LOW, 0.5, 0.9)
+    page.point(LOW, 0.5, 0.8)
     page.until(f"{STACK}?.length > 0")
     place = page.script("window.scrollY")
 
-    page.point(LOW, 0.5, 0.9, click=True)
+    page.point(LOW, 0.5, 0.8, click=True)
     page.until("document.querySelector('.dock .close') !== null")
     kept = page.script(STACK)
-    page.point(LOW, 0.2, 0.9)
+    page.point(LOW, 0.2, 0.8)
     page.rest(0.6)
 
     assert page.script("window.scrollY") == place
@@ -133,3 +133,27 @@ def test_a_brushed_range_lists_lifetimes_operators_and_events(page: Browser, ask
     page.until("document.querySelector('#cursor-free').hidden === false")
     page.picture("range")
     assert page.complaints() == []
+
+
+def test_charts_blocks_and_stack_are_on_the_first_screen(page: Browser) -> None:
+    page.point(LOW, 0.2, 0.6)
+    page.until(STACK)
+    page.script("scrollTo(0, 0) || true")
+
+    bottoms = page.script(
+        "['section:nth-of-type(1) .frame', 'section:nth-of-type(2) .frame', '#allocator', '.dock .frames']"
+        ".map((one) => document.querySelector(one).getBoundingClientRect()[one === '.dock .frames' ? 'top' : 'bottom'])"
+    )
+    high = page.script("innerHeight")
+    assert max(bottoms) <= high
+    assert page.script("document.querySelector('#allocator').parentNode.classList.contains('dock')")
+
+
+def test_on_a_narrow_screen_the_blocks_are_below_the_charts(browser: Browser, server: Server) -> None:
+    browser.size(390, 844)
+    try:
+        browser.open(address(server, "timeline", run="gpu", file=FILE), "timeline")
+        browser.until("document.querySelector('#allocator')?.dataset.event")
+        assert browser.script("document.querySelector('#allocator').parentNode.className") == "timeline"
+    finally:
+        browser.size()

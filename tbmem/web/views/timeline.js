@@ -19,7 +19,18 @@ import { operatorTable } from "./operators.js";
 const LARGEST = [50, 100, 250, 500, 1000, 2500];
 const USUAL = 1000;
 const HIDDEN = 1440;
+const WIDE = "(min-width: 901px)";
+const [ABOVE, LEAST, MOST] = [370, 380, 740];
+/** Pixels of the page above and between the charts, and the least and most for both charts together. */
 const POINT = "Point at an allocation to see its stack; click to keep it.";
+const KEYS = [
+  ["first", "click a chart, or go to it with Tab"],
+  ["wheel, W S", "zoom; with Shift the bytes"],
+  ["A D, Shift-drag", "move"],
+  ["0", "show all"],
+  ["Shift ← →", "choose a range; with Alt its beginning"],
+  ["↓ ↑, Enter", "go through the bands, show one"],
+];
 const CLICK = "Click on an allocation to see its stack.";
 
 export const timelineView = { name: "timeline", title: "Timeline", needs: "recording", prefers: ["trace", "snapshot"], draw };
@@ -74,18 +85,26 @@ class TimelinePage {
       this.bar(),
       this.map.node,
       section("By category", this.summary(), this.keys, this.top.node),
-      section("Allocations", "each a band within its category's layer; pale: those without a band of their own", this.bandBar(), this.low.node),
-      this.allocator.node,
+      section("Allocations", this.bandBar(), this.low.node),
       this.detail.node,
       notesOf(answer.head.notes),
       this.tip.node,
     );
+    this.settle();
     const range = get("t0") && get("t1") ? [Number(get("t0")), Number(get("t1"))] : answer.axis.extent;
     this.showRange(range);
     if (get("b0") && get("b1")) this.brush([Number(get("b0")), Number(get("b1"))], false);
     this.tell();
     this.node.dataset.columns = columns;
     new ResizeObserver(() => this.resized()).observe(this.node);
+  }
+
+  /** The allocator lies in the panel beside the charts, and above the panel where that lies below them. */
+  settle() {
+    const wide = matchMedia(WIDE);
+    const place = () => (wide.matches ? this.detail.node.prepend(this.allocator.node) : this.detail.node.before(this.allocator.node));
+    wide.addEventListener("change", place);
+    place();
   }
 
   /** Fetch again for the current number of columns. */
@@ -103,12 +122,13 @@ class TimelinePage {
       brushed: (range) => this.brush(range, true),
       scaled: (band) => this.scaled(band),
     };
+    const room = Math.min(Math.max(window.innerHeight - ABOVE, LEAST), MOST);
     this.map = new Minimap({ extent: common.extent, moved: common.moved });
     this.fillMap();
     this.top = new Frame({
       ...common,
       label: `Memory over time by category. ${this.summary()}`,
-      height: 320,
+      height: Math.round(0.45 * room),
       strip: STRIP,
       paint: (canvas, frame) => paintLayers(canvas, frame, this.answer),
       hover: (x, y, event) => this.hoverLayers(x, y, event),
@@ -117,7 +137,7 @@ class TimelinePage {
     this.low = new Frame({
       ...common,
       label: "Allocations as bands over their lifetime: arrows down and up go through them by size, Enter opens one",
-      height: 420,
+      height: Math.round(0.55 * room),
       paint: (canvas, frame) => paintBands(canvas, frame, this.answer),
       hover: (x, y, event) => this.hoverBands(x, y, event),
       press: (x, y) => this.press(x, y),
@@ -149,7 +169,7 @@ class TimelinePage {
       button("◀", () => this.top.pan(-0.25), { "aria-label": "Earlier" }),
       button("▶", () => this.top.pan(0.25), { "aria-label": "Later" }),
       button("All", () => this.top.reset(), { id: "zoom-all" }),
-      el("span", { class: "note keys" }, "click, then: wheel or W S zooms, Shift + wheel the bytes, A D or Shift-drag moves, 0 all, Shift ← → brushes (with Alt its beginning), ↓ ↑ Enter go through the bands"),
+      el("details", { class: "keys" }, el("summary", {}, "Keys"), el("dl", { class: "facts" }, KEYS.flat().map((text, at) => el(at % 2 ? "dd" : "dt", {}, text)))),
     );
   }
 
@@ -162,7 +182,8 @@ class TimelinePage {
       set({ largest: LARGEST[slider.value] }, true);
       this.refine();
     });
-    return el("div", { class: "bar" }, labelled("detail: at most", slider), text, this.info);
+    const title = "Each allocation is a band within its category's layer; pale: those without a band of their own";
+    return el("span", { class: "bar", title }, labelled("at most", slider), text, this.info);
   }
 
   summary() {
@@ -276,7 +297,9 @@ class TimelinePage {
     } catch (error) {
       panel = failure(error);
     }
-    if (turn === this.brushTurn) replace(this.detail.range, panel);
+    if (turn !== this.brushTurn) return null;
+    replace(this.detail.range, panel);
+    if (user) this.detail.node.scrollTop = this.detail.range.offsetTop;
     return null;
   }
 
