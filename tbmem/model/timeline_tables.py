@@ -46,6 +46,8 @@ class AllocationRows(Columns):
     operator: I32 = column(np.int32)
     """Into ``operators``: the innermost operator running, except those that only allocate (``aten::empty``)."""
     stack: I32 = column(np.int32)
+    forward_stack: I32 = column(np.int32)
+    """Where the forward pass called the operator whose backward allocated it, if torch's anomaly mode was on."""
     context: I32 = column(np.int32)  # into contexts: compile context or user metadata
 
 
@@ -115,6 +117,7 @@ class ReservationRows(Columns):
     kind: I8 = column(np.int8, ReservationKind.REPORTED)
     address: U64 = column(np.uint64, 0)
     stream: I64 = column(np.int64, 0)
+    pool: I16 = column(np.int16)
     stack: I32 = column(np.int32)
 
 

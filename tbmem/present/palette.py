@@ -43,6 +43,8 @@ PHASES = {"FORWARD": "#F6D58A", "BACKWARD": "#9CC9E5", "OPTIMIZER": "#96D3BE", "
 ALLOCATED, IN_GAPS, IN_SEGMENTS, PENDING = BLUE, RED, LIGHT, PINK
 """Parts of reserved memory."""
 
+_POOLS = (SKY, ORANGE, GREEN, PINK, YELLOW, BLUE, RED)
+
 GRADES = {"excellent": GREEN, "good": ORANGE, "poor": RED, "unknown": GREY}
 _SEVERITIES = {Severity.INFO: BLUE, Severity.WARNING: ORANGE, Severity.CRITICAL: RED}
 _KINDS = {FindingKind.DISMISSED: GREEN, FindingKind.STABLE: GREEN, FindingKind.SUSPECT: YELLOW}
@@ -51,6 +53,11 @@ _KINDS = {FindingKind.DISMISSED: GREEN, FindingKind.STABLE: GREEN, FindingKind.S
 def category_colour(name: str) -> str:
     """Colour of a category, the same in every chart."""
     return _CATEGORIES.get(name) or _RULE_COLOURS[zlib.crc32(name.encode()) % len(_RULE_COLOURS)]
+
+
+def pool_colour(number: int) -> str:
+    """Colour of a memory pool; the default one is the first."""
+    return _POOLS[number % len(_POOLS)]
 
 
 def finding_colour(kind: FindingKind, severity: Severity) -> str:

@@ -92,33 +92,32 @@ export function onOpening(id, title, fetched) {
   return el("details", { id, on: { toggle: (event) => event.target.open && fill() } }, el("summary", {}, title), place);
 }
 
-/** The allocator's log of a range; `ask(rare)` fetches it, `open(row, x)` shows an event. */
+/** The allocator's log of a range; `ask(rare, order)` fetches a part of it, `open(row, x)` shows an event. */
 export function eventList(ask, xText, open) {
   let rare = false;
+  const kinds = el("p", { class: "note" });
   const place = el("div");
-  const fill = async () => {
-    const answer = await ask(rare);
-    const counts = Object.entries(answer.counts).map(([name, count]) => `${name} ${whole(count)}`);
-    const shown = answer.columns.event.length;
-    const first = answer.count > shown ? ` · the first ${whole(shown)} of ${whole(answer.count)}: choose a shorter range for the others` : "";
-    const columns = [
-      { key: "event", label: "event", kind: "whole", width: "90px" },
-      { key: "x", label: "at", kind: "whole", width: "120px", text: (row) => xText(row.x) },
-      { key: "action", label: "action", width: "140px" },
-      { key: "bytes", label: "size", kind: "bytes" },
-      { key: "address", label: "address", width: "150px" },
-      { key: "name", label: "name" },
-      { key: "line", label: "line", width: "30%" },
-    ];
-    const list = table({ id: "range-events", name: "events-in-range", columns, rows: rowsOf(answer.columns), open: (row) => open(row.row, row.x) });
-    replace(place, el("p", { class: "note" }, counts.join(" · "), first), list);
-    return el("div", {}, only, place);
+  const answered = async (order) => {
+    const answer = await ask(rare, order);
+    kinds.textContent = Object.entries(answer.counts).map(([name, count]) => `${name} ${whole(count)}`).join(" · ");
+    return { rows: rowsOf(answer.columns), found: answer.found };
   };
+  const columns = [
+    { key: "event", label: "event", kind: "whole", width: "90px" },
+    { key: "x", label: "at", kind: "whole", width: "120px", text: (row) => xText(row.x) },
+    { key: "action", label: "action", width: "140px" },
+    { key: "bytes", label: "size", kind: "bytes" },
+    { key: "address", label: "address", width: "150px" },
+    { key: "name", label: "name" },
+    { key: "line", label: "line", width: "30%" },
+  ];
+  const fill = () => replace(place, table({ id: "range-events", name: "events-in-range", columns, ask: answered, sort: "event", rising: true, open: (row) => open(row.row, row.x) }));
   const only = tick("without allocations and frees", rare, (on) => {
     rare = on;
-    fill().catch((error) => replace(place, failure(error)));
+    fill();
   });
-  return fill();
+  fill();
+  return el("div", {}, only, kinds, place);
 }
 
 /** The same sums computed from the bands of a report, which has no server. */

@@ -34,6 +34,10 @@ export class AllocatorCursor {
 
   /** Draw the first state, once there are charts. */
   start() {
+    if (isReport()) {
+      this.node.hidden = false;
+      replace(this.node, el("p", { class: "note" }, "The allocator's blocks at any event: in TensorBoard's Memory tab, from the recording's file."));
+    }
     if (this.none) return;
     this.mark(this.at);
     this.ask();

@@ -70,8 +70,25 @@ function contentOf(one) {
     ["stream", one.stream ? String(one.stream) : ""],
     ["context", one.context],
   ]);
-  const stack = el("div", {}, el("h3", {}, "Stack, the innermost line first"), framesOf(one.frames));
-  return el("div", {}, el("h2", {}, one.name || one.operator || word(one.category)), list, stack);
+  const forward = one.forward_frames?.length > 0 && [el("h3", {}, "Where the forward pass called it"), framesOf(one.forward_frames)];
+  return el("div", {}, el("h2", {}, one.name || one.operator || word(one.category)), list, stackOf(one.frames), forward);
+}
+
+function stackOf(frames) {
+  return el("div", {}, el("h3", {}, "Stack, the innermost line first"), framesOf(frames));
+}
+
+/** A segment of the allocator; `frames` are `null` where they are not known. */
+export function segmentContent(one, frames) {
+  const list = facts([
+    ["size", `${bytes(one.bytes)}, ${whole(one.bytes)} B`],
+    ["reserved", one.begin],
+    ["released", one.end],
+    ["address", one.address],
+    ["memory", one.pool],
+    ["stream", one.stream ? String(one.stream) : ""],
+  ]);
+  return el("div", {}, el("h2", {}, one.expandable ? "Pages of an expandable segment" : "Segment"), list, frames && stackOf(frames));
 }
 
 function madeAt(one) {

@@ -18,9 +18,10 @@ const WRITE = { bytes, whole, percent, text: (value) => value ?? "" };
  * @param options.id      Unique; its search and order stand in the address under it.
  * @param options.columns `{key, label, kind, width, value(row), order(row), cell(row), bar(row), colour(row), signed}`.
  * @param options.rows    Objects, any number of them.
- * @param options.sort    Key of the column by which it is sorted at first, descending; `null` keeps the order.
+ * @param options.sort    Key of the column by which it is sorted at first, descending unless `rising`; `null` keeps the order.
  * @param options.open    Called with a row that was clicked, or chosen by Enter.
- * @param options.ask     Asks the server: `({search, sort, order, offset}) => {rows, found}`; then `rows` are not needed.
+ * @param options.ask     Asks the server: `({search, sort, order, offset}) => {rows, found}`; then `rows` are not needed,
+ *                        and further ones are fetched as the table is scrolled.
  * @param options.count   How many rows there are, if `rows` are but the first; `all()` then fetches them for exports.
  * @param options.name    Begin of the exported file's name.
  */
@@ -115,14 +116,42 @@ class Table {
     return rows;
   }
 
+  /** Fetch the next rows once the last ones are in sight. */
+  async continued() {
+    const { ask } = this.options;
+    if (!ask || this.asking || this.rows.length >= this.found) return;
+    const { turn } = this;
+    const { key, down } = this.order();
+    const search = get(`${this.options.id}.q`).trim();
+    this.asking = true;
+    try {
+      const { rows } = await ask({ search, sort: key, order: down ? "desc" : "asc", offset: this.rows.length });
+      if (turn !== this.turn) return;
+      this.rows = [...this.rows, ...rows];
+      if (!rows.length) this.found = this.rows.length;
+    } catch (error) {
+      this.count.textContent = error.message;
+      return;
+    } finally {
+      this.asking = false;
+    }
+    this.tell();
+    this.draw();
+  }
+
+  tell() {
+    const more = this.found > this.rows.length ? `, the first ${whole(this.rows.length)} shown` : "";
+    this.count.textContent = `${whole(this.found)} ${this.found === 1 ? "row" : "rows"}${more}`;
+  }
+
   head(column) {
     const press = button(column.label, () => this.sortBy(column), { title: column.hint ?? null });
     return el("th", { scope: "col", class: column.kind === "text" ? "" : "n" }, press);
   }
 
   order() {
-    const { id, sort } = this.options;
-    const [key, way] = (get(`${id}.sort`) || (sort ? `${sort}:desc` : "")).split(":");
+    const { id, sort, rising } = this.options;
+    const [key, way] = (get(`${id}.sort`) || (sort ? `${sort}:${rising ? "asc" : "desc"}` : "")).split(":");
     return { key, down: way !== "asc" };
   }
 
@@ -158,8 +187,7 @@ class Table {
       this.rows = this.sorted(this.filtered(search, this.options.rows), key, down);
       this.found = search ? this.rows.length : Math.max(this.rows.length, this.options.count);
     }
-    const more = this.found > this.rows.length ? `, the first ${whole(this.rows.length)} shown` : "";
-    this.count.textContent = `${whole(this.found)} ${this.found === 1 ? "row" : "rows"}${more}`;
+    this.tell();
     this.view.scrollTop = 0;
     this.draw();
   }
@@ -180,9 +208,9 @@ class Table {
     });
   }
 
-  /** The column that a limit of the filter is about; none where the server filters. */
+  /** The column that a limit of the filter is about. */
   sizes() {
-    return this.options.ask ? undefined : this.columns.find((column) => column.kind === "bytes");
+    return this.columns.find((column) => column.kind === "bytes");
   }
 
   sorted(rows, key, down) {
@@ -197,6 +225,7 @@ class Table {
     const last = Math.max(this.rows.length - sight, 0);
     const first = Math.min(Math.max(Math.floor(this.view.scrollTop / HEIGHT) - SPARE, 0), last);
     const end = Math.min(first + sight, this.rows.length);
+    if (end === this.rows.length) this.continued();
     if (this.drawn === this.rows && this.first === first) return;
     this.drawn = this.rows;
     this.first = first;

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from typing import Any
 
 import pytest
+from selenium.webdriver.common.keys import Keys
 
 from tests.browser import looking
 from tests.browser.driving import Browser
@@ -132,6 +134,56 @@ def test_a_brushed_range_lists_lifetimes_operators_and_events(page: Browser, ask
     page.click("#range-events tbody tr[data-at]")
     page.until("document.querySelector('#cursor-free').hidden === false")
     page.picture("range")
+    assert page.complaints() == []
+
+
+def test_all_events_of_a_range_are_reached_by_scrolling_and_the_server_filters_them(
+    page: Browser, ask: looking.Ask
+) -> None:
+    page.drag(TOP, 0.12, 0.9)
+    page.until("document.querySelector('#range-log') !== null")
+    begin, end = re.findall(r"p\.tbmem\.b[01]=([\d.]+)", hash_of(page))
+    everything = ask("events", run="gpu", file=FILE, axis="time", **{"from": begin, "to": end})
+    assert everything["count"] > len(everything["columns"]["event"])  # more than the first answer has
+    page.click("#range-log summary")
+    page.until("document.querySelector('#range-events tbody tr[data-at]') !== null")
+
+    reached = (
+        "(() => { const view = document.querySelector('#range-events .scroll');"
+        " view.scrollTop = view.scrollHeight;"
+        f" return document.querySelector('#range-events tr[data-at=\"{everything['count'] - 1}\"]') !== null }})()"
+    )
+    page.until(reached)
+    page.type("#range-events-search", "segment_alloc >1MiB")
+    found = ask(
+        "events", run="gpu", file=FILE, axis="time", search="segment_alloc >1MiB", **{"from": begin, "to": end}
+    )["found"]
+    page.until(f"document.querySelector('#range-events [role=status]').textContent.startsWith('{found} row')")
+    assert page.complaints() == []
+
+
+def test_the_lower_chart_shows_segments_by_pool_with_their_stack(page: Browser, ask: looking.Ask) -> None:
+    answer = ask("reserved", run="gpu", file=FILE, axis="time")
+    page.script(
+        "((list) => { list.value = 'segments'; list.dispatchEvent(new Event('change')) })"
+        "(document.querySelector('#pick-bands'))"
+    )
+    page.until("document.querySelector('#pools').textContent === 'default pool'")
+    count = answer["segments"]["count"]
+    looking.has(page, "#bands-shown", f"{count} of {count} segments")
+
+    # when the largest is chosen with the keys and opened
+    page.script(f"document.querySelector({json.dumps(LOW)}).focus()")
+    page.press(Keys.ARROW_DOWN, Keys.ENTER)
+    page.until(STACK)
+    largest = max(answer["segments"]["bands"]["bytes"])
+    looking.has(page, ".dock .detail", looking.format_bytes(largest), "default pool")
+
+    page.click(".dock .close")
+    page.point(LOW, 0.8, 0.9, click=True)
+    page.until("document.querySelector('.dock .detail h2')?.textContent === 'Segment'")
+    page.picture("segments_over_time")
+    assert "p.tbmem.bands=segments" in hash_of(page)
     assert page.complaints() == []
 
 

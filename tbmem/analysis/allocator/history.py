@@ -28,7 +28,7 @@ class AllocatorHistory:
 
     def __init__(self, timeline: AllocationTimeline, device: int) -> None:
         self._timeline, self._device = timeline, device
-        self._reserved = reserved_memory(timeline, device)
+        self.reserved = reserved_memory(timeline, device)
         self._rows = np.flatnonzero((timeline.rows.device == device) & (timeline.rows.address > 0))
         rows = timeline.rows.take(self._rows)
         self._begin, self._address = rows.alloc_event, rows.address.astype(np.int64)
@@ -39,7 +39,7 @@ class AllocatorHistory:
         # freed by the program, but the recording does not say when
         unknown = np.isin(self._rows, waiting) & (requested < 0)
         self._requested_free[unknown] = timeline.devices[device].events - 1
-        self._size = _block_sizes(timeline, self._rows, self._reserved)
+        self._size = _block_sizes(timeline, self._rows, self.reserved)
 
     def at(self, event: int) -> AllocationTimeline:
         """The recording with the segments and blocks of this device just after an event; -1: at its beginning.
@@ -63,7 +63,7 @@ class AllocatorHistory:
 
     def _segments_at(self, event: int) -> SegmentRows:
         """Reserved memory; adjacent pages of an expandable segment are one, as in torch's snapshots."""
-        reserved = self._reserved.at(event)
+        reserved = self.reserved.at(event)
         joins = np.zeros(len(reserved.begin), bool)
         joins[1:] = (reserved.begin[1:] == reserved.end[:-1]) & (reserved.stream[1:] == reserved.stream[:-1])
         joins[1:] &= (reserved.expandable[1:] & reserved.expandable[:-1]) > 0

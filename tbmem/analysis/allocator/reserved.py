@@ -31,6 +31,8 @@ class Reserved(NamedTuple):
     pool: I64
     expandable: I64
     """1 for pages of an expandable segment, else 0."""
+    stack: I64
+    """Of the allocation that it was reserved for; -1 where unknown."""
 
     def at(self, event: int) -> Reserved:
         """What was reserved just after an event, by address."""
@@ -48,6 +50,7 @@ class _Piece:
     kind: int = _UNKNOWN
     pool: int = 0
     expandable: bool = False
+    stack: int = _UNKNOWN
 
 
 def reserved_memory(timeline: AllocationTimeline, device: int) -> Reserved:
@@ -56,32 +59,34 @@ def reserved_memory(timeline: AllocationTimeline, device: int) -> Reserved:
     changes = changes.take((changes.device == device) & (changes.kind != ReservationKind.REPORTED))
     found: list[tuple[int, ...]] = []
     pieces = _Pieces(_last_pieces(timeline.segments, device))
-    columns = (changes.event, changes.kind, changes.address, changes.bytes, changes.stream)
-    listed = zip(*(column.tolist() for column in columns), strict=True)
-    for event, kind, address, size, stream in reversed(list(listed)):
+    names = ("event", "kind", "address", "bytes", "stream", "pool", "stack")
+    listed = zip(*(getattr(changes, name).tolist() for name in names), strict=True)
+    for event, kind, address, size, stream, pool, stack in reversed(list(listed)):
         end = address + abs(size)
         if kind in (ReservationKind.FREE, ReservationKind.UNMAP):
             whole = kind == ReservationKind.FREE
             of_size = SegmentKind.SMALL if abs(size) == SMALL_SEGMENT else SegmentKind.LARGE
-            pieces.add(_Piece(address, end, event, stream, int(of_size) if whole else _UNKNOWN, 0, not whole))
+            kind_of = int(of_size) if whole else _UNKNOWN
+            pieces.add(_Piece(address, end, event, stream, kind_of, max(pool, 0), not whole))
         else:
-            found += [_columns(piece, event) for piece in pieces.cut(address, end)]
-    found += [_columns(piece, BEFORE) for piece in pieces.left()]
-    table = np.array(found, np.int64).reshape(-1, 8)
+            found += [_columns(piece, event, stack) for piece in pieces.cut(address, end)]
+    found += [_columns(piece, BEFORE, piece.stack) for piece in pieces.left()]
+    table = np.array(found, np.int64).reshape(-1, len(Reserved._fields))
     return Reserved(*table.T)
 
 
 def _last_pieces(segments: SegmentRows, device: int) -> list[_Piece]:
     rows = segments.take(segments.device == device)
-    columns = (rows.address, rows.bytes, rows.stream, rows.kind, rows.pool, rows.expandable)
+    columns = (rows.address, rows.bytes, rows.stream, rows.kind, rows.pool, rows.expandable, rows.stack)
     return [
-        _Piece(address, address + size, UNTIL_THE_END, stream, kind, pool, expandable > 0)
-        for address, size, stream, kind, pool, expandable in zip(*(c.tolist() for c in columns), strict=True)
+        _Piece(address, address + size, UNTIL_THE_END, stream, kind, pool, expandable > 0, stack)
+        for address, size, stream, kind, pool, expandable, stack in zip(*(c.tolist() for c in columns), strict=True)
     ]
 
 
-def _columns(piece: _Piece, first: int) -> tuple[int, ...]:
-    return piece.begin, piece.end, first, piece.last, piece.stream, piece.kind, piece.pool, int(piece.expandable)
+def _columns(piece: _Piece, first: int, stack: int) -> tuple[int, ...]:
+    place = piece.begin, piece.end, first, piece.last
+    return *place, piece.stream, piece.kind, piece.pool, int(piece.expandable), stack
 
 
 class _Pieces:

@@ -238,16 +238,20 @@ def bands_of(
     alive = (rows.device == device) & (rows.alloc_event <= end) & ((rows.free_event < 0) | (rows.free_event > before))
     candidates = np.flatnonzero(alive)
     first, last = spans(analysis.timeline, candidates, layers.event)
-    area = rows.bytes[candidates] * (last - first)
-    filled = np.flatnonzero(area > 0)
-    if 0 < largest < len(filled):
-        # sorts only those that can be among the largest
-        filled = filled[area[filled] >= np.partition(area[filled], -largest)[-largest]]
-    index = filled[np.argsort(-area[filled], kind="stable")[:largest]]
+    index = largest_bands(rows.bytes[candidates] * (last - first), largest)
     chosen = candidates[index]
     layer = layers.layer[analysis.labels.code[chosen]]
     order = np.lexsort((chosen, rows.alloc_event[chosen], layer))
     return Bands(chosen[order], layer[order], first[index][order], last[index][order], len(candidates))
+
+
+def largest_bands(area: I64, most: int) -> I64:
+    """Indices of the largest areas above 0, the largest first."""
+    filled = np.flatnonzero(area > 0)
+    if 0 < most < len(filled):
+        # sorts only those that can be among the largest
+        filled = filled[area[filled] >= np.partition(area[filled], -most)[-most]]
+    return filled[np.argsort(-area[filled], kind="stable")[:most]]
 
 
 class Brush(NamedTuple):

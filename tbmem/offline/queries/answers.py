@@ -17,6 +17,7 @@ from tbmem.offline.queries.run_reader import MissingError, RunReader
 from tbmem.present.palette import category_colour
 from tbmem.present.views import empty_states
 from tbmem.present.views.comparison import compare_view, side_of, sides_view
+from tbmem.present.views.events import LIMIT as EVENTS
 from tbmem.present.views.events import events_view
 from tbmem.present.views.live import cursor_of, is_same, live_series, rows_after, windows_of, x_of
 from tbmem.present.views.live_marks import forecasts_of, marked_findings, marked_rows, ooms_of
@@ -28,6 +29,7 @@ from tbmem.present.views.range import LIMIT as BRUSH_LIMIT
 from tbmem.present.views.range import brushed_view
 from tbmem.present.views.recording_view import RecordingView
 from tbmem.present.views.remedies import remedies_view
+from tbmem.present.views.reserved import reserved_view, segment_view
 from tbmem.present.views.run_schema import Empty, FileItem, RunItem
 from tbmem.present.views.segments import segments_view
 from tbmem.present.views.state import state_view
@@ -126,10 +128,16 @@ class Answers:
                 points=params.integer("points", POINTS, 10, _MAX_POINTS),
                 largest=params.integer("largest", LARGEST, most=1 << 31),
             ),
+            "reserved": lambda params: reserved_view(
+                *self._part(params),
+                points=params.integer("points", POINTS, 10, _MAX_POINTS),
+                largest=params.integer("largest", LARGEST, most=1 << 31),
+            ),
+            "segment": lambda params: segment_view(*self._device(params), params.integer("segment", None)),
             "range": lambda params: brushed_view(
                 *self._part(params), limit=params.integer("limit", BRUSH_LIMIT, most=1 << 31)
             ),
-            "events": lambda params: events_view(*self._part(params), rare=params.text("rare") is not None),
+            "events": self._events,
             "state": lambda params: state_view(
                 *self._device(params),
                 axis=params.text("axis"),
@@ -183,6 +191,17 @@ class Answers:
 
     def _part(self, params: QueryParams) -> tuple[RecordingView, str | None, str | None, float | None, float | None]:
         return *self._device(params), params.text("axis"), params.number("from"), params.number("to")
+
+    def _events(self, params: QueryParams) -> Any:
+        return events_view(
+            *self._part(params),
+            rare=params.text("rare") is not None,
+            search=params.text("search") or "",
+            sort=params.text("sort") or "event",
+            order=params.text("order") or "asc",
+            offset=params.integer("offset", 0),
+            limit=params.integer("limit", EVENTS, most=1 << 31),
+        )
 
     def _tensors(self, params: QueryParams) -> Any:
         given = {name: params.text(name) for name in ("device", "search", "category", "sort", "order")}

@@ -28,6 +28,7 @@ from tbmem.present.views.operators import operators_view
 from tbmem.present.views.overview import index_view
 from tbmem.present.views.peak import stack_view
 from tbmem.present.views.recording_view import RecordingView
+from tbmem.present.views.reserved import reserved_view
 from tbmem.present.views.run_schema import FileItem, RunItem
 from tbmem.present.views.tensors import tensors_view
 from tbmem.present.views.timeline import timeline_view
@@ -151,6 +152,7 @@ def _recording_answers(subject: RecordingView) -> Iterator[tuple[str, Any]]:
             query["device"] = device.name
         answers: dict[str, Any] = {
             "timeline": timeline_view(subject, device.name, points=_POINTS, largest=_BANDS),
+            "reserved": reserved_view(subject, device.name, points=_POINTS, largest=_BANDS),
             "tensors": tensors_view(subject, device.name),
             "operators": operators_view(subject, device.name),
             **{name: view(subject, device.name) for name, view in DEVICE_VIEWS.items()},

@@ -17,9 +17,12 @@ of entries that several share. Sizes are bytes, times Unix seconds, unless the f
 | ``data/estimate`` | **run**, file | ``prediction.measured_view``, and the estimates to lay over it |
 | ``data/prediction`` | **run**, **file** | ``prediction.prediction_view`` |
 | ``data/timeline`` | **run**, **file**, **device**, axis, from, to, points, largest | ``timeline.timeline_view`` |
+| ``data/reserved`` | **run**, **file**, **device**, axis, from, to, points, largest | ``reserved.reserved_view`` |
+| ``data/segment`` | **run**, **file**, **device**, **segment** | ``reserved.segment_view`` |
 | ``data/range`` | **run**, **file**, **device**, axis, from, to, limit | ``range.brushed_view`` |
 | ``data/state`` | **run**, **file**, **device**, axis, at (x), size (a request) | ``state.state_view`` |
-| ``data/events`` | **run**, **file**, **device**, axis, from, to, rare=1 (no allocs, frees) | ``events.events_view`` |
+| ``data/events`` | **run**, **file**, **device**, axis, from, to, rare=1 (no allocs, frees), search, sort, order, \
+offset, limit | ``events.events_view`` |
 | ``data/stack`` | **run**, **file**, **row** | ``peak.stack_view`` |
 | ``data/peak``, ... | **run**, **file**, **device** | each of ``DEVICE_VIEWS`` in ``offline/queries/answers.py`` |
 | ``data/tensors`` | **run**, **file**, **device**, search, category, sort, order, offset, limit | \

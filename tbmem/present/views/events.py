@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from tbmem.model.columns import I64
 from tbmem.model.timeline_tables import AllocationRows, MarkKind, ReservationKind
 from tbmem.present.views.empty_states import NOTHING_RECORDED
 from tbmem.present.views.recording_view import EventRange, RecordingView, rounded, select_range
-from tbmem.present.views.tensors import RowLabels
+from tbmem.present.views.text_table import TextTable
 
 LIMIT = 500
 MOST = 5000
@@ -32,12 +33,19 @@ def events_view(
     begin: float | None = None,
     end: float | None = None,
     rare: bool = False,
+    search: str = "",
+    sort: str = "event",
+    order: str = "asc",
+    offset: int = 0,
     limit: int = LIMIT,
 ) -> dict[str, Any]:
-    """The first events of a range; with ``rare`` only those that are no allocation and no free.
+    """Events of a range, filtered and sorted; with ``rare`` only those that are no allocation and no free.
+
+    Each word of ``search`` must occur in action, address, name or line, or is a limit of the size as ``>10MiB``.
+    ``sort`` is a column of the answer.
 
     Raises:
-        UsageError: There is no such device, axis or range.
+        UsageError: There is no such device, axis, range or column.
     """
     selected = recording.device(device)
     shown = select_range(recording, selected.number, axis, begin, end)
@@ -45,25 +53,35 @@ def events_view(
     counts = np.bincount(table[1], minlength=len(ACTIONS)).tolist()
     if rare:
         table = table[:, table[1] >= _SEGMENT]
-    event, action, address, size, row, stack = table[:, : min(limit, MOST)]
-    labels, lines = RowLabels(recording), recording.line_of_stack()
+    texts = _texts(recording, table)
+    every = np.arange(table.shape[1])
+    found = every[texts.matches(every, search, ("action", "address", "name", "line"))]
+    page = found[texts.order(found, sort, order)][offset : offset + min(limit, MOST)]
+    columns = {name: texts.numbers[name][page].tolist() for name in ("event", "bytes", "row")}
+    columns |= {name: texts.of(name, page) for name in texts.texts}
     return {
         "head": recording.head(selected),
         "axis": shown.axis_info(),
         "count": table.shape[1],
+        "found": len(found),  # by ``search``
+        "offset": offset,
         "counts": {name: count for name, count in zip(ACTIONS, counts, strict=True) if count},
-        "columns": {
-            "event": event.tolist(),
-            "x": rounded(shown.clock.x(event, shown.axis)),
-            "action": [ACTIONS[number] for number in action.tolist()],
-            "address": [f"0x{one:x}" if one > 0 else "" for one in address.tolist()],
-            "bytes": size.tolist(),
-            "row": row.tolist(),
-            "name": ["" if number < 0 else labels.of("name", np.array([number]))[0] for number in row.tolist()],
-            "line": [lines[number] if number >= 0 else "" for number in stack.tolist()],
-        },
+        "columns": columns | {"x": rounded(shown.clock.x(table[0][page], shown.axis))},
         "empty": None if selected.events else NOTHING_RECORDED,
     }
+
+
+def _texts(recording: RecordingView, table: I64) -> TextTable:
+    timeline = recording.analysis.timeline
+    event, action, address, size, row, stack = table
+    addresses, of_address = np.unique(address, return_inverse=True)
+    texts: dict[str, tuple[Sequence[str], I64]] = {
+        "action": (ACTIONS, action),
+        "address": ([f"0x{one:x}" if one > 0 else "" for one in addresses.tolist()], of_address.reshape(-1)),
+        "name": (timeline.names, np.append(timeline.rows.name, -1)[row].astype(np.int64)),
+        "line": (recording.line_of_stack(), stack),
+    }
+    return TextTable(texts, {"event": event, "x": event, "bytes": size, "row": row})
 
 
 def _events(recording: RecordingView, device: int, shown: EventRange) -> I64:

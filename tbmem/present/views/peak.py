@@ -12,6 +12,7 @@ from tbmem.analysis.recordings.result import ModuleShare, Share
 from tbmem.analysis.source_lines import DEEPEST, is_own, is_own_text
 from tbmem.errors import UsageError
 from tbmem.model.category import word_of
+from tbmem.model.stacks import Frame
 from tbmem.present.palette import PHASES, category_colour
 from tbmem.present.views.empty_states import NOTHING_RECORDED
 from tbmem.present.views.recording_view import RecordingView, columns_of
@@ -102,8 +103,14 @@ def stack_view(recording: RecordingView, row: int) -> dict[str, Any]:
         "end_ms": _ms(int(rows.free_ns[row]), origin_ns),
         "alloc_event": int(rows.alloc_event[row]),
         "free_event": int(rows.free_event[row]),  # -1: alive at the end, -2: its free was not recorded
-        "frames": [{"text": str(frame), "own": is_own(frame)} for frame in timeline.frames(row)[:DEEPEST]],
+        "frames": frames_of(timeline.frames(row)),
+        "forward_frames": frames_of(timeline.stacks.of(int(rows.forward_stack[row]))),
     }
+
+
+def frames_of(frames: Sequence[Frame]) -> list[dict[str, Any]]:
+    """Frames of a stack, the innermost first, and whether each is in code of the program."""
+    return [{"text": str(frame), "own": is_own(frame)} for frame in frames[:DEEPEST]]
 
 
 def _ms(ns: int, origin: int) -> float | None:

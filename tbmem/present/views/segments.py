@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -68,6 +69,12 @@ def block_map(recording: RecordingView, timeline: AllocationTimeline, order: I64
     }
 
 
+def pool_name(pools: Sequence[tuple[int, int]], number: int) -> str:
+    """A memory pool as torch numbers it; one that is not known is taken for the default one."""
+    pool = pools[number] if 0 <= number < len(pools) else (0, 0)
+    return "default" if pool == (0, 0) else f"{pool[0]}, {pool[1]}"
+
+
 def _parts(device: DeviceAnalysis) -> dict[str, list[Any]]:
     parts = reserved_parts(device)
     total = sum(part.bytes for part in parts)
@@ -120,8 +127,6 @@ def _merged(rows: BlockRows, state: I8, segments: SegmentRows) -> tuple[BlockRow
 
 def _segments(timeline: AllocationTimeline, rows: SegmentRows, cached: I64, start: I64) -> dict[str, list[Any]]:
     """One entry per segment, the largest first; ``start`` is where its blocks begin, with one entry more at the end."""
-    known = timeline.pools
-    pools = [known[number] if number >= 0 else (0, 0) for number in rows.pool.tolist()]
     return {
         "address": [f"0x{address:x}" for address in rows.address.tolist()],
         "bytes": rows.bytes.tolist(),
@@ -132,7 +137,7 @@ def _segments(timeline: AllocationTimeline, rows: SegmentRows, cached: I64, star
         "fragmented": (rows.bytes - rows.active_bytes - cached).tolist(),
         "stream": rows.stream.tolist(),
         "kind": [SegmentKind(kind).name.lower() for kind in rows.kind.tolist()],
-        "pool": ["default" if pool == (0, 0) else f"{pool[0]}, {pool[1]}" for pool in pools],
+        "pool": [pool_name(timeline.pools, number) for number in rows.pool.tolist()],
         "expandable": (rows.expandable == 1).tolist(),
         "start": start.tolist(),
     }

@@ -117,7 +117,7 @@ def _recorded(events: Events, device: int) -> tuple[AllocationRows, Pairs, I64, 
         alloc_ns=events.ns[at],
         free_ns=np.append(events.ns, -1)[ended],
         free_requested_event=requested,
-        **events.at(at, "bytes", "stream", "pool", "address", "stack", "context"),
+        **events.at(at, "bytes", "stream", "pool", "address", "stack", "forward_stack", "context"),
     )
     return rows, pairs, order, separated
 

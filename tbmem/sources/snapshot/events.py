@@ -52,6 +52,7 @@ class Events(NamedTuple):
     stream: I64
     ns: I64  # Unix time; -1 where unknown
     stack: I32  # -1 where unknown, and for frees
+    forward_stack: I32  # -1 where unknown
     pool: I32  # -1 where unknown
     context: I32
 
@@ -74,6 +75,7 @@ def read_events(trace: list[dict[str, Any]], stacks: SnapshotStacks, pools: Pool
         stream=_column(trace, "stream", 0, np.int64),
         ns=np.where(time < 0, -1, time * 1000),
         stack=_stacks(trace, action, stacks),
+        forward_stack=_forward_stacks(trace, action, stacks),
         pool=_pools(trace, pools),
         context=_contexts(trace, action, contexts),
     )
@@ -91,6 +93,15 @@ def _stacks(trace: list[dict[str, Any]], action: I8, stacks: SnapshotStacks) -> 
     numbers = np.full(len(trace), -1, np.int32)
     with_stack = _WITH_STACK[action]
     numbers[with_stack] = stacks.numbers(event.get("frames") for event in compress(trace, with_stack.tolist()))
+    return numbers
+
+
+def _forward_stacks(trace: list[dict[str, Any]], action: I8, stacks: SnapshotStacks) -> I32:
+    """Stacks of the forward pass, as lines of a traceback, which torch 2.10 and later have in its anomaly mode."""
+    numbers = np.full(len(trace), -1, np.int32)
+    for event in np.flatnonzero(action == Action.ALLOC).tolist():
+        if lines := trace[event].get("forward_frames"):
+            numbers[event] = stacks.of_traceback(lines)
     return numbers
 
 
@@ -132,7 +143,7 @@ def reservations(events: Events, device: int) -> ReservationRows:
         event=at,
         bytes=np.where(decreases, -events.bytes[at], events.bytes[at]),
         kind=kind,
-        **events.at(at, "ns", "address", "stream", "stack"),
+        **events.at(at, "ns", "address", "stream", "pool", "stack"),
     )
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from tbmem.model.stacks import StackBuilder
 
 FrameDicts = list[dict[str, Any]]
-_ORIGINAL = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
-"""A line of the traceback of a compiled frame's original code."""
+_LINE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+"""A line of a traceback: of a compiled frame's original code, or of the forward pass."""
 
 
 class SnapshotStacks(StackBuilder):
@@ -26,6 +26,7 @@ class SnapshotStacks(StackBuilder):
         self._frame_numbers: dict[int, tuple[int, ...]] = {}
         self._by_some_frames: dict[tuple[int, int, int], list[tuple[FrameDicts, int]]] = {}
         self._by_list: dict[int, int] = {}
+        self._by_traceback: dict[tuple[str, ...], int] = {}
 
     def numbers(self, stacks: Iterable[FrameDicts | None]) -> list[int]:
         """Numbers of stacks, the innermost call first; -1 for one that was not recorded."""
@@ -40,6 +41,14 @@ class SnapshotStacks(StackBuilder):
                 number = by_list[id(frames)] = find(frames)
             numbers.append(number)
         return numbers
+
+    def of_traceback(self, lines: Iterable[str]) -> int:
+        """Number of a stack that is written as a traceback, the outermost call first."""
+        key = tuple(lines)
+        if key not in self._by_traceback:
+            found = [(file, int(line), name) for file, line, name in _LINE.findall("".join(key))]
+            self._by_traceback[key] = self.stack(self.frame(*one) for one in reversed(found))
+        return self._by_traceback[key]
 
     def _find(self, frames: FrameDicts) -> int:
         length = len(frames)
@@ -60,7 +69,7 @@ class SnapshotStacks(StackBuilder):
             file, line, function = frame.get("filename", ""), frame.get("line", 0), str(frame.get("name", ""))
             if node := frame.get("fx_node_name"):
                 function += f" (FX node {node}: {frame.get('fx_node_target') or frame.get('fx_node_op', '')})"
-            original = reversed(_ORIGINAL.findall(str(frame.get("fx_original_trace", ""))))
+            original = reversed(_LINE.findall(str(frame.get("fx_original_trace", ""))))
             frames = [(str(file), int(line), function), *((path, int(at), name) for path, at, name in original)]
             numbers = self._frame_numbers[id(frame)] = tuple(self.frame(*one) for one in frames)
         return numbers

@@ -12,6 +12,7 @@ import { paintLayers, stretchAt, STRIP } from "../layers.js";
 import { Minimap } from "../minimap.js";
 import { emptyState, failure, keyed, notesOf } from "../parts.js";
 import { deviceChoice, noRecording } from "../shell.js";
+import { SegmentBands } from "../segment_bands.js";
 import { lastUntil, momentAt } from "../stack.js";
 import { get, set } from "../state.js";
 import { operatorTable } from "./operators.js";
@@ -74,6 +75,7 @@ class TimelinePage {
       xText: (value, digits) => this.xText(value, digits),
       mark: (x) => [this.top, this.low].forEach((frame) => frame.setCursor(x)),
     });
+    this.segments = new SegmentBands({ where: this.where, dock: this.detail, xText: (value, digits) => this.xText(value, digits) });
     this.keys = el("div", { class: "legend", id: "categories" });
     this.info = el("span", { class: "note", id: "bands-shown" });
     this.refine = lazily(() => this.ask(), 160);
@@ -85,7 +87,7 @@ class TimelinePage {
       this.bar(),
       this.map.node,
       section("By category", this.summary(), this.keys, this.top.node),
-      section("Allocations", this.bandBar(), this.low.node),
+      el("section", { "aria-label": "Bands" }, this.bandBar(), this.segments.legend, this.low.node),
       this.detail.node,
       notesOf(answer.head.notes),
       this.tip.node,
@@ -95,6 +97,7 @@ class TimelinePage {
     this.showRange(range);
     if (get("b0") && get("b1")) this.brush([Number(get("b0")), Number(get("b1"))], false);
     this.tell();
+    if (this.ofSegments()) this.ask();
     this.node.dataset.columns = columns;
     new ResizeObserver(() => this.resized()).observe(this.node);
   }
@@ -138,13 +141,13 @@ class TimelinePage {
       ...common,
       label: "Allocations as bands over their lifetime: arrows down and up go through them by size, Enter opens one",
       height: Math.round(0.55 * room),
-      paint: (canvas, frame) => paintBands(canvas, frame, this.answer),
+      paint: (canvas, frame) => (this.ofSegments() ? this.segments.paint(canvas, frame) : paintBands(canvas, frame, this.answer)),
       hover: (x, y, event) => this.hoverBands(x, y, event),
       press: (x, y) => this.press(x, y),
       keys: {
         ArrowDown: () => this.choose(1),
         ArrowUp: () => this.choose(-1),
-        Enter: () => this.chosen >= 0 && this.detail.show(this.answer.allocations.bands.row[this.chosen]),
+        Enter: () => this.chosen >= 0 && this.open(this.chosen),
       },
     });
     this.chosen = -1;
@@ -176,14 +179,21 @@ class TimelinePage {
   bandBar() {
     const at = LARGEST.findIndex((one) => one >= largest());
     const text = el("output", {}, whole(LARGEST[at]));
+    const kinds = [["", "Allocations"], ["segments", "Segments"]];
+    const pick = (value) => {
+      set({ bands: value || null }, true);
+      this.chosen = -1;
+      this.refine();
+    };
+    const kind = choice(kinds, get("bands"), pick, { id: "pick-bands", "aria-label": "Bands" });
     const slider = el("input", { type: "range", min: 0, max: LARGEST.length - 1, step: 1, value: at, id: "detail-slider" });
     slider.addEventListener("input", () => {
       text.textContent = whole(LARGEST[slider.value]);
       set({ largest: LARGEST[slider.value] }, true);
       this.refine();
     });
-    const title = "Each allocation is a band within its category's layer; pale: those without a band of their own";
-    return el("span", { class: "bar", title }, labelled("at most", slider), text, this.info);
+    const title = "Each allocation is a band within its category's layer, each segment one within its memory pool's; pale: those without a band of their own";
+    return el("div", { class: "bar", title }, kind, labelled("at most", slider), text, this.info);
   }
 
   summary() {
@@ -251,12 +261,32 @@ class TimelinePage {
     return [found.reduce((most, one) => Math.max(most, one), 1)];
   }
 
+  /** Whether the lower chart shows segments. */
+  ofSegments() {
+    return get("bands") === "segments";
+  }
+
+  /** What the lower chart draws: layers and their bands. */
+  drawn() {
+    return this.ofSegments() ? this.segments.answer : this.answer;
+  }
+
+  async askSegments() {
+    this.segments.legend.hidden = !this.ofSegments();
+    if (this.ofSegments()) await this.segments.ask(wanted(this.columns));
+  }
+
   async ask() {
-    if (isReport()) return;
+    if (isReport()) {
+      await this.askSegments();
+      this.showRange(this.top.range);
+      this.tell();
+      return;
+    }
     const turn = (this.turn = {});
     const { columns } = this;
     try {
-      const answer = await fetchView("timeline", { ...this.where, ...wanted(columns) });
+      const [answer] = await Promise.all([fetchView("timeline", { ...this.where, ...wanted(columns) }), this.askSegments()]);
       if (turn !== this.turn || !this.node.isConnected) return;
       this.answer = answer;
       this.chosen = -1;
@@ -272,6 +302,11 @@ class TimelinePage {
 
   tell() {
     replace(this.keys, ...this.legend());
+    this.segments.legend.hidden = !this.ofSegments();
+    if (this.ofSegments()) {
+      this.info.textContent = this.segments.shown();
+      return;
+    }
     const { shown, count } = this.answer.allocations;
     const others = shown < largest() ? "the others are shorter than a pixel" : "the others pale, together";
     this.info.textContent = `${whole(shown)} of ${whole(count)} allocations${count > shown ? `; ${others}` : ""}`;
@@ -310,7 +345,8 @@ class TimelinePage {
       if (row >= 0) this.detail.show(row);
       this.allocator.pin(x);
     };
-    const events = () => eventList((rare) => ask("events", { rare: rare ? 1 : null }), (x) => this.xText(x, 3), open);
+    const askEvents = (rare, order) => ask("events", { rare: rare ? 1 : null, ...order });
+    const events = async () => eventList(askEvents, (x) => this.xText(x, 3), open);
     return [
       onOpening("range-operators", "Operators in it", async () => operatorTable(await ask("operators"), "operators-in-range")),
       onOpening("range-log", "Events in it, one by one", events),
@@ -343,6 +379,7 @@ class TimelinePage {
   }
 
   hoverBands(x, y, event) {
+    if (this.ofSegments()) return this.hoverSegments(x, y, event);
     const found = x === null ? null : foundAt(this.low, this.answer, x, y);
     const band = found?.band ?? -1;
     this.allocator.hover(x);
@@ -353,6 +390,14 @@ class TimelinePage {
     const category = keyed(words[found.layer], colours[found.layer]);
     this.tip.show(event, [el("b", {}, bytes(found.bytes)), band < 0 ? this.restTip(found.layer, category) : this.bandTip(band, category)]);
     return band >= 0;
+  }
+
+  hoverSegments(x, y, event) {
+    this.allocator.hover(x);
+    const found = this.segments.hover(this.low, x, y);
+    if (!found) return this.hideTip();
+    this.tip.show(event, this.segments.tip(found));
+    return found.band >= 0;
   }
 
   bandTip(band, category) {
@@ -378,25 +423,35 @@ class TimelinePage {
   }
 
   press(x, y) {
-    const band = foundAt(this.low, this.answer, x, y)?.band ?? -1;
-    if (band >= 0) this.detail.show(this.answer.allocations.bands.row[band]);
+    const shown = this.drawn();
+    const band = shown && !shown.empty ? (foundAt(this.low, shown, x, y)?.band ?? -1) : -1;
+    if (band >= 0) this.open(band);
     this.allocator.pin(x);
+  }
+
+  /** Show a band's allocation or segment in the dock. */
+  open(band) {
+    if (this.ofSegments()) this.segments.show(band);
+    else this.detail.show(this.answer.allocations.bands.row[band]);
   }
 
   /** Mark the next smaller or larger band of those that are visible. */
   choose(by) {
-    const { bands } = this.answer.allocations;
+    const shown = this.drawn();
+    if (!shown || shown.empty) return;
+    const { bands } = shown.allocations;
     const [from, to] = this.low.range;
     const visible = bands.row.map((_, at) => at).filter((at) => bands.x0[at] <= to && (bands.alive[at] || bands.x1[at] >= from));
     visible.sort((one, other) => bands.bytes[other] - bands.bytes[one]);
     if (!visible.length) return;
     const place = Math.min(Math.max(visible.indexOf(this.chosen) + by, 0), visible.length - 1);
     const band = (this.chosen = visible[place]);
-    this.low.drawFront((context) => outline(context, this.low, this.answer, band));
+    this.low.drawFront((context) => outline(context, this.low, shown, band));
     const edges = this.low.node.getBoundingClientRect();
     const layer = bands.layer[band];
-    const category = keyed(this.answer.words[layer], this.answer.colours[layer]);
     const at = { clientX: edges.left + this.low.x(Math.max(bands.x0[band], from)), clientY: edges.top + 40 };
+    if (this.ofSegments()) return this.tip.show(at, this.segments.tip({ band, layer }));
+    const category = keyed(shown.words[layer], shown.colours[layer]);
     this.tip.show(at, [el("b", {}, bytes(bands.bytes[band])), this.bandTip(band, category)]);
   }
 

@@ -33,3 +33,15 @@ def test_a_range_and_rare_events_only() -> None:
     assert set(rare["columns"]["action"]) == {"segment_alloc"}
     # the figures of all kinds are told in both
     assert rare["counts"] == everything["counts"]
+
+
+def test_events_are_searched_sorted_and_paged() -> None:
+    limits = events_view(RECORDING, search="alloc >900b", sort="bytes", order="desc")
+    page = events_view(RECORDING, sort="event", order="desc", offset=1, limit=2)
+    of_address = events_view(RECORDING, search=limits["columns"]["address"][0])
+
+    assert limits["columns"]["bytes"] == [5000, 1000]
+    assert limits["found"] == 2 < limits["count"]
+    every = events_view(RECORDING)["columns"]["event"]
+    assert page["columns"]["event"] == every[::-1][1:3]
+    assert {*of_address["columns"]["action"]} == {"alloc"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tbmem.model.stacks import Frame
 from tbmem.model.timeline_tables import MarkKind
 from tbmem.sources.snapshot.reader import timeline_of_snapshot
 from tests.sources.snapshot.snapshots import FRAMES, block, event, segment, snapshot
@@ -31,3 +32,18 @@ def test_contexts_are_kept_where_they_say_something() -> None:
 
     assert timeline.contexts == ("mine; 0/1",)
     assert timeline.rows.context.tolist() == [0, -1]
+
+
+def test_an_allocation_of_the_backward_pass_has_the_stack_of_its_forward_pass() -> None:
+    # given an event as torch 2.14.1 writes it in its anomaly mode: the lines of a traceback
+    forward = [
+        '  File "train.py", line 9, in <module>\n    step(x)\n',
+        '  File "net.py", line 4, in forward\n    return x @ w\n',
+    ]
+    trace = [event("alloc", 0, 500, forward_frames=forward), event("alloc", 512, 300)]
+
+    timeline = timeline_of_snapshot(snapshot(segment(0, block(512, 500), block(512, 300)), trace=trace))
+
+    first, second = timeline.rows.forward_stack.tolist()
+    assert timeline.stacks.of(first) == (Frame("net.py", 4, "forward"), Frame("train.py", 9, "<module>"))
+    assert second == -1
