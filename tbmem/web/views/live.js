@@ -57,19 +57,20 @@ class LivePage {
     this.context = context;
     this.answer = answer;
     this.charts = [
-      this.part("live-levels", "Allocated after each step", 210, () => this.device(LEVELS, ["allocated"])),
-      this.part("live-plot", "Peak within the steps", 250, () => this.device(PEAKS, ["peak"])),
+      this.part("live-levels", "Allocated after each step", 170, () => this.device(LEVELS, ["allocated"])),
+      this.part("live-plot", "Peak within the steps", 210, () => this.device(PEAKS, ["peak"])),
       this.part("live-host", "Host memory", 190, () => chartOf(this.answer, this.hosts(), HOST, [])),
     ];
     this.cones = new LineChart({ id: "live-forecast-plot", label: "Forecast", height: 200 }, { lines: [], x: { extent: [0, 1], text: String } });
     this.forecast = el("div", { id: "live-forecast" });
     this.evidence = el("div", { class: "evidence", id: "live-evidence", "aria-live": "polite" });
     this.status = el("span", { id: "live-status", role: "status" });
+    this.told = el("div", {});
     this.lists = el("div", {});
     this.refine = lazily(() => this.zoomed(), 200);
     const [levels, peaks, host] = this.charts.map((part) => part.node);
     this.choices = el("div", {});
-    this.node = el("div", {}, errorsOf(answer.errors), this.choices, levels, peaks, this.evidence, this.forecast, host, this.lists);
+    this.node = el("div", {}, errorsOf(answer.errors), this.choices, this.told, this.evidence, levels, peaks, this.forecast, host, this.lists);
     this.show(true);
   }
 
@@ -147,7 +148,10 @@ class LivePage {
     const states = Object.entries(status).slice(0, MOST_RUNS);
     const name = (run) => (states.length > 1 ? `${run}: ` : "");
     replace(this.status, states.map(([run, one]) => el("span", { class: `state ${one.status}` }, `${name(run)}${one.status_text}`)));
-    if (news) this.drawn = el("div", {}, [this.findings(), this.windows()].filter(Boolean));
+    if (news) {
+      replace(this.told, this.findings() ?? []);
+      this.drawn = this.windows() ?? [];
+    }
     replace(this.lists, this.drawn, this.latest());
   }
 
@@ -203,7 +207,7 @@ class LivePage {
       line.append(badge(finding.label, severityOf(finding)), el("span", { class: "note" }, place), finding.message);
       return el("li", {}, line);
     });
-    return section("Findings", "click one, or its mark above, for the evidence", el("ul", { class: "finding-list" }, list));
+    return section("Findings", "click one, or its mark in a chart, for the evidence", el("ul", { class: "finding-list short" }, list));
   }
 
   windows() {

@@ -170,11 +170,12 @@ function padOf(answer) {
   return answer.x === "step" ? 0.5 : 0;
 }
 
-/** From the first window or point to the last, with room for the mark of out-of-memory. */
+/** From the first window or point to the last, with room for a mark. */
 function wholeRange(answer) {
   const pad = padOf(answer);
   const room = MARK * (answer.extent[1] - answer.extent[0]);
   const begins = answer.windows.map((window) => window.x0 - pad);
-  const ends = [...answer.windows.map((window) => window.x1 + pad), ...answer.ooms.map((oom) => oom.x + room)];
+  const marks = [...answer.ooms, ...answer.findings.filter((finding) => !finding.quiet && finding.x !== null)];
+  const ends = [...answer.windows.map((window) => window.x1 + pad), ...marks.map((mark) => mark.x + room)];
   return [Math.min(answer.extent[0], ...begins), Math.max(answer.extent[1], ...ends)];
 }
