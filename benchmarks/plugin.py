@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -249,7 +248,9 @@ def followed(logdir: Path, run: str) -> dict[str, float]:
 
 
 def _peak_megabytes() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    # getrusage's ru_maxrss has the peak of the process that started this one as well
+    status = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) * 1024 / 1e6
 
 
 def page(logdir: Path, place: Path, views: Sequence[tuple[str, str]]) -> list[list[object]]:

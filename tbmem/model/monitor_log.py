@@ -23,6 +23,9 @@ from tbmem.model.sample import MemorySample
 
 SCHEMA_VERSION = 1
 _ROW_SECONDS = 1.0
+_STALE_SECONDS = 5.0
+"""Age of a reading of malloc above which it is no longer said to be the level: in a heap of a million holes one takes a
+quarter of a second, and comes once in minutes."""
 _SAMPLE_FIELDS = MemorySample._fields
 ROW_FIELDS = (*_SAMPLE_FIELDS, "first_step", "count", "allocated_min", "allocated_max", "peak_step")
 """Keys of a line of samples beside its type."""
@@ -62,7 +65,9 @@ class SampleRow:
 
 
 class RowBuilder:
-    """Collects one device's samples into rows; a row in which malloc was not read repeats the level of the row before.
+    """Collects one device's samples into rows.
+
+    A row in which malloc was not read repeats the level of the row before for some seconds, and has none after that.
 
     Args:
         every: A row ends with each step whose number is a multiple of this.
@@ -101,7 +106,10 @@ class RowBuilder:
         if levels:
             self._counted = next(sample for sample in reversed(samples) if sample.allocated is not None)
         lowest, highest = min(levels, default=None), max(levels, default=None)
-        merged = last if len(samples) == 1 and levels else _merge(samples, self._counted or last)
+        counted = self._counted
+        if counted is None or last.time - counted.time > _STALE_SECONDS:
+            counted = last
+        merged = last if len(samples) == 1 and levels else _merge(samples, counted)
         return [SampleRow(samples[0].step, len(samples), lowest, highest, merged, _peak_step(samples))]
 
 

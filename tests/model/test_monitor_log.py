@@ -330,6 +330,20 @@ def test_a_row_without_a_reading_of_malloc_has_the_level_of_the_row_before(make_
     assert (row.sample.step, row.sample.allocated, row.sample.reserved) == (2, 40 * GIB, 40 * GIB)
 
 
+def test_a_reading_that_is_too_old_is_not_the_level(make_sample: MakeSample) -> None:
+    # given a heap in which malloc is read once a minute
+    builder = RowBuilder(10)
+    first = make_sample(1, 40.0)
+    build([first], builder)
+    unread = make_sample(2, 45.0)._replace(allocated=None, reserved=None)
+    # when
+    soon = build([unread._replace(time=first.time + 4)], builder)
+    late = build([unread._replace(step=3, time=first.time + 6)], builder)
+    # then
+    assert soon.sample.allocated == 40 * GIB
+    assert (late.sample.allocated, late.sample.reserved) == (None, None)
+
+
 def test_levels_and_peaks_of_zero_are_values(make_sample: MakeSample) -> None:
     row = build([make_sample(step, 0.0) for step in (1, 2)])
     assert (row.allocated_min, row.allocated_max, row.sample.peak_allocated) == (0, 0, 0)

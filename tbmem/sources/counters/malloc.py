@@ -46,10 +46,14 @@ class MallocHeap:
     """Reads malloc's counters (``mallinfo2``: ``None`` where it has none), less often where a reading is expensive."""
 
     def __init__(
-        self, mallinfo2: Callable[[], _Mallinfo2] | None, clock: Callable[[], float] = time.perf_counter
+        self,
+        mallinfo2: Callable[[], _Mallinfo2] | None,
+        clock: Callable[[], float] = time.perf_counter,
+        worked: Callable[[], float] = time.thread_time,
     ) -> None:
         self._mallinfo2 = mallinfo2
-        self._clock = clock
+        # what a reading takes is processor time: a machine that is busy with something else does not make it dearer
+        self._clock, self._worked = clock, worked
         self._not_before = self._spent = 0.0
         self._skips_left = 0
         self._last_costs = (0.0, 0.0)
@@ -58,7 +62,7 @@ class MallocHeap:
     @classmethod
     def of_this_process(cls, *, rationed: bool = True) -> MallocHeap:
         """The heap of the running process, unusable where its malloc is not glibc's (jemalloc, musl)."""
-        return cls(_find_mallinfo2(), time.perf_counter if rationed else lambda: 0.0)
+        return cls(_find_mallinfo2()) if rationed else cls(_find_mallinfo2(), lambda: 0.0, lambda: 0.0)
 
     @property
     def usable(self) -> bool:
@@ -77,8 +81,9 @@ class MallocHeap:
         if began < self._not_before and self._skips_left > 0:
             self._skips_left -= 1
             return NOTHING
+        worked = self._worked()
         info = self._mallinfo2()
-        cost = clock() - began
+        cost = self._worked() - worked
         # one or two slow readings may be caused by the machine, three in a row by the heap
         before, earlier = self._last_costs
         lower = min(cost, before, earlier)

@@ -255,8 +255,9 @@ def test_the_cpu_without_glibc_reads_the_resident_memory(host: HostMemory, monke
 def test_the_cpu_has_no_figures_while_malloc_is_rationed(host: HostMemory) -> None:
     # given three readings that took a second each, and the next one a moment later
     info = types.SimpleNamespace(uordblks=7, hblkhd=100, arena=20)
-    times = iter([0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.5])
-    device = CpuDevice(host, MallocHeap(lambda: info, lambda: next(times)))  # type: ignore[arg-type,return-value]
+    times, worked = iter([0.0, 1.0, 2.0, 3.5]), iter([0.0, 1.0, 1.0, 2.0, 2.0, 3.0])
+    heap = MallocHeap(lambda: info, lambda: next(times), lambda: next(worked))  # type: ignore[arg-type,return-value]
+    device = CpuDevice(host, heap)
     for _ in range(3):
         device.read()
     # when

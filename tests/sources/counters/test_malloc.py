@@ -30,7 +30,7 @@ def process_heap() -> MallocHeap:
     found = MallocHeap.of_this_process()
     if not found.usable:
         pytest.skip("malloc here is not glibc's")
-    return MallocHeap(found._mallinfo2, clock=lambda: 0.0)
+    return MallocHeap(found._mallinfo2, clock=lambda: 0.0, worked=lambda: 0.0)
 
 
 def _read(source: MallocHeap) -> tuple[int, int]:
@@ -119,7 +119,7 @@ def test_a_cheap_reading_is_never_rationed() -> None:
     # given
     clock = _Clock()
     malloc = _SlowMalloc(clock, 9e-6)
-    cheap = MallocHeap(malloc, clock)
+    cheap = MallocHeap(malloc, clock, clock)
     # when
     readings = [cheap.read() for _ in range(5)]
     # then
@@ -130,7 +130,7 @@ def test_a_dear_reading_takes_its_share_of_the_time_and_no_more() -> None:
     # given a heap with so many holes that a reading takes 1 ms
     clock = _Clock()
     malloc = _SlowMalloc(clock, 1e-3)
-    dear = MallocHeap(malloc, clock)
+    dear = MallocHeap(malloc, clock, clock)
     # when steps of 10 ms go by for ten seconds
     readings = 0
     for _ in range(1000):
@@ -144,7 +144,7 @@ def test_a_dear_reading_takes_its_share_of_the_time_and_no_more() -> None:
 def test_what_is_rationed_reads_again_when_it_is_due() -> None:
     # given
     clock = _Clock()
-    dear = MallocHeap(_SlowMalloc(clock, 1e-3), clock)
+    dear = MallocHeap(_SlowMalloc(clock, 1e-3), clock, clock)
     first = [dear.read() for _ in range(3)]
     # when
     clock.now = 0.002 + 0.332
@@ -159,7 +159,7 @@ def test_a_machine_that_was_busy_twice_is_not_the_heaps_fault() -> None:
     # given two readings that were interrupted
     clock = _Clock()
     malloc = _SlowMalloc(clock, 10e-3)
-    heap = MallocHeap(malloc, clock)
+    heap = MallocHeap(malloc, clock, clock)
     heap.read()
     heap.read()
     # when
@@ -171,7 +171,7 @@ def test_a_machine_that_was_busy_twice_is_not_the_heaps_fault() -> None:
 def test_in_short_steps_a_dear_reading_is_due_after_as_many_steps_as_pay_for_it() -> None:
     # given steps that take no time, and a reading of 1.25 ms
     clock = _Clock()
-    heap = MallocHeap(_SlowMalloc(clock, 1.25e-3), clock)
+    heap = MallocHeap(_SlowMalloc(clock, 1.25e-3), clock, clock)
     for _ in range(3):
         heap.read()
     # when / then: 250 µs a step
@@ -181,7 +181,7 @@ def test_in_short_steps_a_dear_reading_is_due_after_as_many_steps_as_pay_for_it(
 def test_inside_a_framework_no_step_of_the_beginning_goes_by_unread() -> None:
     # given a trainer's steps of 3 ms, in a heap where a reading takes 0.2 ms
     clock = _Clock()
-    heap = MallocHeap(_SlowMalloc(clock, 200e-6), clock)
+    heap = MallocHeap(_SlowMalloc(clock, 200e-6), clock, clock)
     # when
     readings = _readings(heap, clock, steps=100, seconds=3e-3)
     # then a spike of one step cannot fall between two readings
@@ -191,7 +191,7 @@ def test_inside_a_framework_no_step_of_the_beginning_goes_by_unread() -> None:
 def test_a_long_loop_of_short_steps_is_read_less_often_after_two_thousand_steps() -> None:
     # given steps of a third of a millisecond, and readings that take 9 µs: three per cent of the time
     clock = _Clock()
-    heap = MallocHeap(_SlowMalloc(clock, 9e-6), clock)
+    heap = MallocHeap(_SlowMalloc(clock, 9e-6), clock, clock)
     # when
     readings = _readings(heap, clock, steps=5_000, seconds=330e-6)
     # then 0.3 % is left
@@ -202,7 +202,7 @@ def test_a_long_loop_of_short_steps_is_read_less_often_after_two_thousand_steps(
 def test_steps_of_a_few_milliseconds_are_all_read() -> None:
     # given
     clock = _Clock()
-    heap = MallocHeap(_SlowMalloc(clock, 9e-6), clock)
+    heap = MallocHeap(_SlowMalloc(clock, 9e-6), clock, clock)
     # when
     readings = _readings(heap, clock, steps=5_000, seconds=3.5e-3)
     # then
@@ -212,7 +212,7 @@ def test_steps_of_a_few_milliseconds_are_all_read() -> None:
 def test_it_tells_how_long_it_rests() -> None:
     # given short steps, and readings that take 15 µs
     clock = _Clock()
-    heap = MallocHeap(_SlowMalloc(clock, 15e-6), clock)
+    heap = MallocHeap(_SlowMalloc(clock, 15e-6), clock, clock)
     # when it may still be read at every step
     _readings(heap, clock, steps=1_000, seconds=330e-6)
     at_first = heap.rest
@@ -226,7 +226,7 @@ def test_it_tells_how_long_it_rests() -> None:
 def test_readings_that_cost_nothing_rest_a_little_as_well() -> None:
     # given
     clock = _Clock()
-    heap = MallocHeap(_SlowMalloc(clock, 4e-6), clock)
+    heap = MallocHeap(_SlowMalloc(clock, 4e-6), clock, clock)
     # when
     readings = _readings(heap, clock, steps=9_000, seconds=1e-3)
     # then a third of the steps of a millisecond is read in the end
@@ -316,3 +316,19 @@ def test_a_heap_that_has_not_grown_is_left_as_it_is(
     assert calls == []
     for block in kept:
         libc.free(block)
+
+
+def test_a_busy_machine_does_not_make_readings_rare() -> None:
+    # given readings of 9 µs of work, each of which other processes interrupt for 50 ms
+    clock, worked = _Clock(), _Clock()
+    malloc = _SlowMalloc(worked, 9e-6)
+
+    def interrupted() -> Any:
+        clock.now += 50e-3
+        return malloc()
+
+    heap = MallocHeap(interrupted, clock, worked)
+    # when
+    readings = _readings(heap, clock, steps=5000, seconds=5e-3)
+    # then
+    assert sum(readings) == 5000
