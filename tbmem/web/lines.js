@@ -106,9 +106,9 @@ export class LineChart {
       context.fillStyle = colour;
       context.fillRect(frame.left, frame.y(y1), frame.wide, high);
       context.fillStyle = colours().muted;
-      context.textBaseline = "bottom";
-      context.fillText(text, frame.left + 4, frame.y(y1) - 2);
-      context.textBaseline = "top";
+      context.textAlign = "right";
+      context.fillText(text, frame.left + frame.wide - 4, frame.y(y0) + 3);
+      context.textAlign = "left";
     }
     for (const { x, colour } of chart.uprights) stroke(context, colour, 1.5, [6, 5], [[frame.x(x), ceiling], [frame.x(x), floor]]);
     for (const cone of chart.cones) paintCone(context, cone, frame);

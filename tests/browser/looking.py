@@ -46,7 +46,11 @@ def see_overview(browser: Browser, ask: Ask, run: str) -> None:
         has(browser, place, card["label"], card["message"], card["line"], format_bytes(card["peak"]))
         has(browser, place, format_bytes(card["headroom"]), format_bytes(card["allocated"]))
     for step in found["next_steps"]:
-        has(browser, f"[data-run='{run}'] .next", step)
+        has(browser, f"[data-run='{run}']", step)
+    # what a story says is not said again beside it
+    told = {text for story in found["stories"] for text in story["advice"]}
+    beside = browser.texts(f"[data-run='{run}'] .next li, [data-run='{run}'] .card .advice")
+    assert not told & set(beside)
 
 
 def see_live(browser: Browser, ask: Ask, run: str) -> None:

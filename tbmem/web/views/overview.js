@@ -66,7 +66,8 @@ function runSection(run, context) {
     links(run, context),
   );
   const several = new Set(run.cards.map((card) => card.rank)).size > 1;
-  const cards = run.cards.slice(0, AT_ONCE).map((card) => deviceCard(card, several));
+  const told = new Set(run.stories.flatMap((story) => story.advice));
+  const cards = run.cards.slice(0, AT_ONCE).map((card) => deviceCard(card, several, told));
   const rest = run.cards.length - AT_ONCE;
   return el(
     "section",
@@ -79,7 +80,7 @@ function runSection(run, context) {
       "div",
       { class: "run-body" },
       cards.length > 0 && el("div", { class: "cards" }, cards),
-      el("div", { class: "run-side" }, nextSteps(run), findings(run), notesOf(run.notes)),
+      el("div", { class: "run-side" }, nextSteps(run, told), findings(run), notesOf(run.notes)),
     ),
     rest > 0 && el("p", { class: "note" }, `${whole(rest)} more ranks: see the tab Ranks.`),
   );
@@ -93,7 +94,7 @@ function links(run, { index }) {
   return el("span", { class: "links" }, found.filter(Boolean).map(([view, text]) => button(text, go(view))));
 }
 
-function deviceCard(card, several) {
+function deviceCard(card, several, told) {
   const severity = severityOf(card);
   return el(
     "article",
@@ -104,7 +105,7 @@ function deviceCard(card, several) {
     sparklines(card, severity),
     meter(card),
     figures(card),
-    card.advice && el("p", { class: "advice" }, card.advice),
+    card.advice && !told.has(card.advice) && el("p", { class: "advice" }, card.advice),
   );
 }
 
@@ -132,9 +133,11 @@ function figures(card) {
   );
 }
 
-function nextSteps(run) {
-  if (!run.next_steps.length) return null;
-  return el("div", { class: "next" }, el("h3", {}, "What to do next"), el("ol", {}, run.next_steps.map((step) => el("li", {}, step))));
+/** What to do that no story above says. */
+function nextSteps(run, told) {
+  const steps = run.next_steps.filter((step) => !told.has(step));
+  if (!steps.length) return null;
+  return el("div", { class: "next" }, el("h3", {}, "What to do next"), el("ol", {}, steps.map((step) => el("li", {}, step))));
 }
 
 function findings(run) {
