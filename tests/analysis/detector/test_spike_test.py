@@ -217,7 +217,7 @@ def test_an_outlier_before_the_beat_is_known_is_told_when_it_is() -> None:
     # then
     assert [(excursion.kind, excursion.first_step) for excursion in excursions] == [
         (ExcursionKind.SPIKE, 41),
-        (ExcursionKind.PERIODIC, 141),
+        (ExcursionKind.PERIODIC, 191),
         (ExcursionKind.SPIKE, 123),
     ]
 
