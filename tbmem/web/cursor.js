@@ -18,9 +18,11 @@ export class AllocatorCursor {
    * @param options.xText  A value of x as text.
    * @param options.mark   `(x)`: draw the cursor; `null` for none.
    * @param options.dock   The panel of stacks.
+   * @param options.failed Bytes of a request that failed in the recording, which are tried at first.
    */
-  constructor({ where, xText, mark, dock }) {
+  constructor({ where, xText, mark, dock, failed }) {
     Object.assign(this, { where, xText, mark, dock });
+    this.usual = failed ? Number((failed / MIB).toFixed(2)) : USUAL;
     this.pinned = get("c0") ? Number(get("c0")) : null;
     this.at = this.pinned;
     this.none = isReport();
@@ -84,7 +86,7 @@ export class AllocatorCursor {
 
   /** The size that is tried, in MiB. */
   wanted() {
-    return Math.max(Number(get("fit") || USUAL) || 0, 0);
+    return Math.max(Number(get("fit") || this.usual) || 0, 0);
   }
 
   build(answer) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 import shutil
 from typing import Any
@@ -15,6 +16,7 @@ from tests.browser.driving import Browser
 from tests.browser.test_interaction import LOW, TOP, hash_of
 from tests.browser.test_tab import address, ask
 from tests.conftest import CORPUS
+from tests.offline.snapshots import snapshot
 from tests.tensorboard_server import Server
 
 __all__ = ["ask"]
@@ -28,6 +30,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("snapshots")
     (folder / "gpu").mkdir()
     shutil.copy(CORPUS / "snapshots/ZidongLiu__memory__2f29ac4.pickle", folder / "gpu" / FILE)
+    (folder / "oom").mkdir()
+    failed = {"action": "oom", "addr": 1 << 30, "size": 80 << 20, "stream": 0, "time_us": 1_000_100, "frames": []}
+    recorded = snapshot([1000, 5000])
+    recorded["device_traces"][0].append(failed)
+    (folder / "oom" / FILE).write_bytes(pickle.dumps(recorded))
     running = Server(folder, tmp_path_factory.mktemp("server") / "log.txt")
     yield running
     running.close()
@@ -75,6 +82,12 @@ def test_another_size_is_tried_at_the_cursor(page: Browser) -> None:
     page.type("#fit-size", "1")
 
     page.until("document.querySelector('#fit-verdict').textContent.includes('A free block of')")
+
+
+def test_the_request_that_failed_is_tried_at_first(browser: Browser, server: Server) -> None:
+    browser.open(address(server, "timeline", run="oom", file=FILE), "timeline")
+    browser.until("document.querySelector('#fit-size')?.value === '80'")
+    looking.has(browser, "#fit-verdict", "80.00 MiB")
 
 
 def test_a_stack_is_docked_on_hover_and_kept_by_a_click_without_scrolling(page: Browser) -> None:

@@ -72,6 +72,7 @@ class TimelinePage {
     this.allocator = new AllocatorCursor({
       where: this.where,
       dock: this.detail,
+      failed: answer.marks.bytes[answer.marks.kind.lastIndexOf("oom")],
       xText: (value, digits) => this.xText(value, digits),
       mark: (x) => [this.top, this.low].forEach((frame) => frame.setCursor(x)),
     });
