@@ -191,7 +191,7 @@ def test_each_column_is_as_high_as_memory_was(
         ranges.append((low + 0.96 * (high - low), high))
 
     for at, (begin, end) in enumerate(ranges if high > low else ranges[:1]):
-        for largest in ("50", "2500"):
+        for largest in ("50", "2500") if at == 0 else ("2500",):
             state = {**place, "largest": largest}
             zoom = {} if (begin, end) == (low, high) else {"t0": repr(begin), "t1": repr(end)}
             asked = {"from": zoom["t0"], "to": zoom["t1"]} if zoom else {}
