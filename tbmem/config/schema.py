@@ -162,6 +162,9 @@ class ProfilingConfig(_Section):
     """Whether operators and allocations are recorded with their Python stack."""
     address_book: bool = True
     """Whether each trace gets an address book, from which every allocation's category is known exactly."""
+    max_records: int | str = _checked("64 MiB", _SIZE)
+    """Host memory that a window's records may take while it records, a tenth of what torch needs to collect them (some
+    five steps of a model with 3,000 operators). A window that needs more ends early, or is left out."""
 
     @property
     def cycle(self) -> int:

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,17 @@ from tbmem.runtime.process.lifecycle import Lifecycle, find_rank
 from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.runtime.profiling.address_recorder import AddressRecorder
 from tbmem.runtime.profiling.schedule import ScheduleState, describe_schedule, schedule_at, short_run_finding
-from tbmem.runtime.profiling.window import PLAIN_STEPS, Snapshots, Window, WindowLedger, profiler_is_busy
+from tbmem.runtime.profiling.window import (
+    BYTES_PER_NODE,
+    PLAIN_STEPS,
+    Snapshots,
+    Window,
+    WindowLedger,
+    profiler_is_busy,
+)
 from tbmem.sources.torch_state.out_of_memory import is_out_of_memory
-from tbmem.sources.torch_state.profiler_state import in_backward
-from tbmem.units import format_bytes
+from tbmem.sources.torch_state.profiler_state import graph_nodes, in_backward
+from tbmem.units import format_bytes, parse_bytes
 
 PART = "profiler"
 
@@ -76,7 +84,8 @@ class MemoryProfiler(Lifecycle):
         """Nothing is on or scheduled: ``step()`` need not be called."""
         self._warned: set[str] = set()
         self._step_began = 0.0
-        self._gave_way = self._awaits_resume = self._has_reported_end = False
+        self._gave_way = self._awaits_resume = self._has_reported_end = self._is_too_large = False
+        self._nodes = self._step_nodes = 0
         self._resumed_after = 0
 
     def __enter__(self) -> MemoryProfiler:
@@ -128,6 +137,7 @@ class MemoryProfiler(Lifecycle):
             return
         self._snapshots = Snapshots(self._snapshot, self._folder, self.ledger.snapshots)
         self._step, self._awaits_resume = 1, awaits_resume
+        self._nodes = graph_nodes()
         self._guard.run(PART, self._open)
 
     def step(self) -> bool:
@@ -207,6 +217,7 @@ class MemoryProfiler(Lifecycle):
             self._snapshots.find_history()
         busy = self._leave_step() or self._gave_way
         self._gave_way = False
+        self._step_nodes, self._nodes = graph_nodes() - self._nodes, graph_nodes()
         self._step += 1
         return self._enter_step() or busy
 
@@ -221,7 +232,10 @@ class MemoryProfiler(Lifecycle):
             self._finish_window(self._window, complete=True)
             return True
         if self._window.others.are_waiting:
-            self._end_early(self._window)
+            self._end_early(self._window, "the program starts a torch profiler of its own")
+            return True
+        if self._window.is_too_large:
+            self._end_early(self._window, self._too_large())
             return True
         return False
 
@@ -251,13 +265,16 @@ class MemoryProfiler(Lifecycle):
         window = self._window
         if window is None or state is ScheduleState.WARMUP:
             return window is not None
+        if self._step_nodes * BYTES_PER_NODE > parse_bytes(config.max_records):
+            self._leave_out_too_large(window)
+            return True
         of = f" of {config.repeat}" if config.repeat else ""
         self._log("profiler · %s recording (window %d%s)", self._steps(config.active), number, of)
         window.begin()
         return True
 
     def _prepare_window(self, number: int) -> None:
-        if WRITING in self._guard.failed:
+        if WRITING in self._guard.failed or self._is_too_large:
             return
         if threading.current_thread() is not threading.main_thread():
             # torch.profiler crashes the interpreter if its thread ends while it is on
@@ -276,37 +293,52 @@ class MemoryProfiler(Lifecycle):
             number=number,
             addresses=self._addresses if config.address_book else None,
             history=self._snapshots.history,
-            give_way=self._give_way,
+            give_way=partial(self._end_within_step, "the program starts a torch profiler of its own"),
+            at_limit=partial(self._end_within_step, self._too_large()),
         )
         self._window.prepare()
         if config.warmup:
             self._log("profiler · %s warm-up", self._steps(config.warmup))
 
-    def _give_way(self) -> None:
-        """End the window with the previous step: the program starts a profiler of its own."""
+    def _too_large(self) -> str:
+        return f"records need more than {format_bytes(parse_bytes(self.config.max_records))} (profiling.max_records)"
+
+    def _end_within_step(self, why: str) -> None:
+        """End the window with the previous step: in this one the program starts a profiler, or records fill memory."""
         window, self._gave_way = self._window, True
         if window is None:
             return
         if window.is_recording:
             self._guard.run(PART, window.forget_step)
-        self._guard.run(PART, self._end_early, window)
+        self._guard.run(PART, self._end_early, window, why)
         if PART in self._guard.failed:
             self._abandon()
 
-    def _end_early(self, window: Window) -> None:
-        """Write the steps recorded so far: torch supports one profiler at a time."""
-        steps = window.result.steps
+    def _end_early(self, window: Window, why: str) -> None:
+        """Write the steps recorded so far."""
+        steps, number = window.result.steps, window.result.number
+        end = f"ends after step {steps[-1]}" if steps else "is left out"
         get_logger().warning(
-            "profiler: the program starts a torch profiler of its own at step %d; window %d %s",
-            self._step + self._resumed_after,
-            window.result.number,
-            f"ends after step {steps[-1]}" if steps else "is left out",
+            "profiler: %s at step %d; window %d %s", why, self._step + self._resumed_after, number, end
         )
         if steps:
             self._finish_window(window, complete=False)
+            return
+        if window.is_too_large:
+            self._is_too_large = True
+            self._leave_out_too_large(window)
         else:
             self._window = None
             window.discard()
+
+    def _leave_out_too_large(self, window: Window) -> None:
+        self._window = None
+        window.discard()
+        limit = format_bytes(parse_bytes(self.config.max_records))
+        self._warn_once(
+            f"profiler: a step has too many operators to be recorded in {limit} (profiling.max_records), so this window"
+            " is left out; tbmem.record() around a part of the step records that"
+        )
 
     def _finish_window(self, window: Window, *, complete: bool) -> None:
         self._window = None

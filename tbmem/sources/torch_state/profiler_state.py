@@ -37,6 +37,11 @@ def in_backward() -> bool:
     return bool(torch._C._current_graph_task_id() != -1)
 
 
+def graph_nodes() -> int:
+    """Autograd nodes that this thread has made so far: about the number of differentiable operators."""
+    return int(torch._C._autograd._get_sequence_nr())
+
+
 def prepared_profiles() -> bool:
     """Whether the program has a profile of torch in its warm-up: torch crashes when another one starts meanwhile."""
     kind = torch_profiler.profile
