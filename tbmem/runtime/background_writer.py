@@ -33,7 +33,7 @@ from tbmem.sources.torch_state.out_of_memory import ran_out_of_memory
 INTERVAL = 0.5
 """Seconds between two writes, each of which takes the interpreter lock for a moment; findings are written at once."""
 _SHARE_OF_TIME = 0.01
-"""Share of the time that a slow reading may take; its interval is extended accordingly."""
+"""Share of the time that a slow reading may take of a processor; its interval is extended accordingly."""
 _JOIN_SECONDS = 10.0
 """Maximum time that the end of a run waits for the disk."""
 _MOST_SAMPLES = 128
@@ -54,14 +54,19 @@ class PeriodicTask:
     """Seconds after the start of the first readings, for short runs."""
     every: float = 1.0
     """Seconds between two readings after that; more if a reading takes long."""
+    share: float = _SHARE_OF_TIME
+    """Share of the time that it may take of a processor."""
 
     def __post_init__(self) -> None:
         self.due = self.early[0] if self.early else self.every
         """Time of the next call, in seconds after the start."""
 
-    def plan(self, began: float, ended: float) -> None:
-        """Schedule the next call after one from ``began`` to ``ended`` (seconds after the start)."""
-        later = began + max(self.every, (ended - began) / _SHARE_OF_TIME)
+    def plan(self, began: float, ended: float, took: float) -> None:
+        """Schedule the next call after one from ``began`` to ``ended`` (seconds after the start).
+
+        ``took``: seconds of processor time, which a busy machine does not make longer.
+        """
+        later = began + max(self.every, took / self.share)
         self.due = next((date for date in self.early if date > ended), later)
 
 
@@ -237,8 +242,9 @@ class BackgroundWriter:
             for number, task in enumerate(self._tasks, start=1):
                 began = time.monotonic() - start
                 if task.due <= began and not self._stopping:
+                    used = time.thread_time()
                     self._guard.run(f"background reading {number}", task.call)
-                    task.plan(began, time.monotonic() - start)
+                    task.plan(began, time.monotonic() - start, time.thread_time() - used)
         self._write()
         for sink in self._sinks:
             with contextlib.suppress(OSError):  # write errors were reported already

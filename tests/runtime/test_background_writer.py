@@ -138,7 +138,7 @@ def test_a_chore_comes_early_at_first_and_then_regularly() -> None:
     # when it takes a moment, and once so long that two dates go by
     dates = [task.due]
     for took in (0.001, 0.06, 0.001, 0.001, 0.001):
-        task.plan(task.due, task.due + took)
+        task.plan(task.due, task.due + took, took)
         dates.append(task.due)
     # then
     assert dates == pytest.approx([0.02, 0.05, 0.5, 1.5, 2.5, 3.5])
@@ -148,7 +148,7 @@ def test_a_chore_that_takes_long_comes_less_often() -> None:
     # given
     task = PeriodicTask(lambda: None)
     # when
-    task.plan(began=1.0, ended=1.5)
+    task.plan(began=1.0, ended=9.0, took=0.5)
     # then it takes one per cent of the time
     assert task.due == pytest.approx(51.0)
 

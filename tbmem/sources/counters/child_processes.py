@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -25,29 +26,46 @@ class Children:
     processes first, then of those with the oldest figures.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, cost: Callable[[], float] = time.thread_time
+    ) -> None:
         self._pid = os.getpid()
         self._clock = clock
+        self._cost = cost  # processor time: a busy machine makes no reading dearer
         self._credit, self._credited_at = _CREDIT, clock()
-        self._private: dict[int, int | None] = {}  # by process id, the oldest figure first
+        self._private: dict[int, _PrivateMemory] = {}  # by process id, the oldest figure first
 
     def read(self) -> tuple[int, int | None]:
-        """Sums of resident memory (shared pages count for each process) and of private memory, if known of all."""
-        alive = find_children(self._pid)
-        resident = sum(map(resident_bytes, alive))
-        private = self._private = {pid: size for pid, size in self._private.items() if pid in alive}
+        """Sums of resident memory (shared pages count for each process) and of private memory, if known of all.
+
+        What a child's resident memory has grown by since its private memory was read is taken for private.
+        """
+        resident = {pid: resident_bytes(pid) for pid in find_children(self._pid)}
+        private = self._private = {pid: figure for pid, figure in self._private.items() if pid in resident}
         now = self._clock()
         self._credit = min(self._credit + (now - self._credited_at) * _SHARE_OF_TIME, _CREDIT)
         self._credited_at = now
-        for pid in [*(pid for pid in alive if pid not in private), *private]:
+        for pid in [*(pid for pid in resident if pid not in private), *private]:
             if self._credit <= 0:
                 break
-            began = self._clock()
+            began = self._cost()
             private.pop(pid, None)
-            private[pid] = private_bytes(pid)
-            self._credit -= self._clock() - began
-        known = [size for size in map(private.get, alive) if size is not None]
-        return resident, sum(known) if len(known) == len(alive) else None
+            private[pid] = _PrivateMemory(private_bytes(pid), resident[pid])
+            self._credit -= self._cost() - began
+        sizes = [private[pid].now(size) for pid, size in resident.items() if pid in private]
+        known = [size for size in sizes if size is not None]
+        return sum(resident.values()), sum(known) if len(known) == len(resident) else None
+
+
+class _PrivateMemory(NamedTuple):
+    """Private memory of a process, and its resident memory when that was read, in bytes."""
+
+    private: int | None
+    resident: int
+
+    def now(self, resident: int) -> int | None:
+        """The private memory at a later resident memory."""
+        return None if self.private is None else self.private + max(resident - self.resident, 0)
 
 
 def find_children(pid: int) -> list[int]:

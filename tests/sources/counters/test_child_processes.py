@@ -112,7 +112,7 @@ def test_private_memory_is_the_sum_over_all_children(monkeypatch: pytest.MonkeyP
     # given
     processes = Processes(monkeypatch, 1e-3)
     processes.sizes = {1: 10, 2: 20}
-    children = Children(clock=processes.clock)
+    children = Children(clock=processes.clock, cost=processes.clock)
     # when / then
     assert children.read() == (200, 30)
     processes.sizes[2] = 25
@@ -120,11 +120,26 @@ def test_private_memory_is_the_sum_over_all_children(monkeypatch: pytest.MonkeyP
     assert children.read() == (200, 35)
 
 
+def test_what_a_child_has_grown_by_since_its_private_memory_was_read_is_private(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # given readings so slow that the next one is not due for long
+    processes = Processes(monkeypatch, 0.5)
+    processes.sizes = {1: 10}
+    children = Children(clock=processes.clock, cost=processes.clock)
+    children.read()
+    # when
+    monkeypatch.setattr(module, "resident_bytes", lambda pid: 160)
+    # then
+    assert children.read() == (160, 70)
+    assert processes.reads == [1]
+
+
 def test_a_child_that_ended_leaves_no_figure_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     # given readings so slow that the next one is not due for long
     processes = Processes(monkeypatch, 0.1)
     processes.sizes = {1: 10}
-    children = Children(clock=processes.clock)
+    children = Children(clock=processes.clock, cost=processes.clock)
     children.read()
     # when
     del processes.sizes[1]
@@ -140,14 +155,14 @@ def test_one_unknown_child_makes_the_sum_unknown(monkeypatch: pytest.MonkeyPatch
     processes = Processes(monkeypatch, 1e-3)
     processes.sizes = {1: 10, 2: None}
     # when / then
-    assert Children(clock=processes.clock).read() == (200, None)
+    assert Children(clock=processes.clock, cost=processes.clock).read() == (200, None)
 
 
 def test_reading_takes_one_per_cent_of_the_time_and_serves_all_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     # given 8 processes, 20 ms each
     processes = Processes(monkeypatch, 0.02)
     processes.sizes = dict.fromkeys(range(8), 10)
-    children = Children(clock=processes.clock)
+    children = Children(clock=processes.clock, cost=processes.clock)
     # when a hundred seconds go by
     for _ in range(100):
         children.read()
