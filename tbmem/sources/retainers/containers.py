@@ -29,6 +29,8 @@ _EXPLAINED = 0.8
 _MANY_ALIKE = 8  # containers inside another one with even shares of the growth: the other is the holder then
 _SMALL = 256  # bytes per step below which what a library holds is of no interest
 _OURS = "tbmem"  # module of the scope of what belongs to tbmem
+_SHARED_STORAGES = "torch.multiprocessing.reductions"
+"""Module of the cache of storages that other processes share with this one, which clears itself now and then."""
 _LEVELS = 5
 _WIDEST = 400  # referrers that are followed in one level
 _ONLY_READ = (HolderKind.LRU_CACHE, HolderKind.ITERATOR)
@@ -49,14 +51,16 @@ def grown_containers(counts: ObjectCounts, objects: ObjectTable, traversal: Trav
         del nameless[_NAMELESS:]
         references.update(_paths_to(nameless, traversal, [containers, *objects.by_kind.values()]))
     # the dict inside an lru_cache is counted with the cache
-    own = [each for each in references.values() if type(each.holder) is not plain.LruCache and not _is_ours(each)]
+    own = [each for each in references.values() if type(each.holder) is not plain.LruCache and not _is_known(each)]
     # modules that are imported when they are first used come once
     return [(each, growing[id(each.value)]) for each in own if each.value is not sys.modules]
 
 
-def _is_ours(reference: Reference) -> bool:
+def _is_known(reference: Reference) -> bool:
+    """Whether it belongs to tbmem, or to torch, which bounds it."""
     wrapped = plain.wrapped_function(reference.value) if type(reference.value) is plain.LruCache else None
-    return reference.scope.module == _OURS or (wrapped is not None and is_ours(wrapped.__code__.co_filename))
+    is_known = reference.scope.module == _OURS or plain.module_of(type(reference.value)) == _SHARED_STORAGES
+    return is_known or (wrapped is not None and is_ours(wrapped.__code__.co_filename))
 
 
 def add_container(context: SearchContext, reference: Reference, series: Series, *, is_emptied: bool = False) -> None:

@@ -160,7 +160,7 @@ def _exists_anyway(one: Any) -> bool:
     if kind is int:
         return -6 < int(one) < 257
     if kind is FunctionType:
-        return one.__closure__ is None
+        return one.__closure__ is None and one.__defaults__ is None and one.__kwdefaults__ is None
     if kind is BuiltinFunctionType:  # a method of an object in C has that object as its self
         return one.__self__ is None or type(one.__self__) is ModuleType
     return kind is FrameType and any(frame is one for frame, _ in walk_stack(sys._getframe()))
@@ -221,7 +221,8 @@ def _parts(one: Any) -> list[Any]:
     if torch.Tensor in kinds:
         return [one.grad] if type(one) in PLAIN_TENSORS and one.is_leaf and one.grad is not None else []
     if type(one) is FunctionType:
-        return [plain.cell_value(cell) for cell in one.__closure__ or ()]
+        cells = [plain.cell_value(cell) for cell in one.__closure__ or ()]
+        return [*cells, *(one.__defaults__ or ()), *(one.__kwdefaults__ or {}).values()]
     return gc.get_referents(one)
 
 

@@ -20,6 +20,7 @@ from tbmem.sources.retainers.retained_size import (
 )
 
 KIB = 1024
+THOUSAND = torch.zeros(1000)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,7 @@ KIB = 1024
         (np.zeros(1000), 8000, 8200, Contents.OBJECTS),
         (torch.zeros(1000), 4000 + TENSOR_BYTES, 4100 + TENSOR_BYTES, Contents.TENSORS),
         ({"a": [torch.zeros(1000)]}, 4400, 5000, Contents.TENSORS),
+        (lambda data=THOUSAND: data, 4400, 5000, Contents.TENSORS),
         (torch.nn.Linear(100, 100), 40_000, 46_000, Contents.MODULES),
         (torch.zeros(64 * KIB)[:4], 256 * KIB, 257 * KIB, Contents.VIEWS),
         (torch.ones(1000, requires_grad=True) * 2, 4000 + TENSOR_BYTES + NODE_BYTES, 6000, Contents.GRAPHS),
