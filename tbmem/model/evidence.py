@@ -183,3 +183,9 @@ class Conclusion:
     ends_at: int | None = None
     lasting: bool = False  # whether the memory is useless even when it stops growing (a cache without hits)
     evidence: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_out_of_sight(self) -> bool:
+        """Whether a leak is confirmed by exclusion only: no object and no line was found."""
+        is_found = self.evidence.get("holder") is not None or self.evidence.get("line") is not None
+        return self.outcome is Outcome.CONFIRMED and not is_found

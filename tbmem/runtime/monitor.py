@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from tbmem.analysis.runs.device_history import RunPeak
 from tbmem.config.load import override_section
 from tbmem.config.schema import EvidenceConfig, MonitorConfig, OomConfig, PatternsConfig, SnapshotConfig
 from tbmem.errors import TbmemError
+from tbmem.model.evidence import CodeLine
 from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.monitor_log import LogRecord
 from tbmem.model.oom import RunContext
@@ -31,6 +32,7 @@ from tbmem.runtime.background_writer import (
     open_sinks,
 )
 from tbmem.runtime.evidence.investigator import Investigator, loop_frame
+from tbmem.runtime.evidence.peak_lines import PeakLines, PeakSource
 from tbmem.runtime.oom.flight_recorder import FlightRecorder
 from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.lifecycle import Lifecycle, Process, Rank, find_rank
@@ -51,7 +53,9 @@ _WINDOW_SECONDS = 1.0
 """Evaluation waits this much longer while a profiler window is open: the trace would record its thousands of calls,
 which are not the program's. One second leaves windows of usual length alone and still reports in long ones."""
 _EARLY = (0.02, 0.05, 0.1, 0.2, 0.5)
-"""Seconds after the start at which child processes are first read; then once a second."""
+"""Seconds after the start at which child processes are first read; then every ``_WORKERS_SECONDS``."""
+_WORKERS_SECONDS = 0.5
+_WORKERS_SHARE = 0.05  # of a processor; what is dear of it, their private memory, rations itself to one per cent
 _MAX_FINDINGS = 1000
 _FLUSH_SECONDS = 2.0
 """Maximum time that a signal handler waits for the disk."""
@@ -70,6 +74,11 @@ class _DeviceState:
         self.last = samples[-1]
         self.peak.add(samples)
         return self.detector.update_all(samples) if self.detector is not None else []
+
+
+def _no_lines(steps: Iterable[int]) -> Sequence[CodeLine]:
+    """Of a device other than the CPU: its peak is not that of the resident memory."""
+    return ()
 
 
 class MemoryMonitor(Lifecycle):
@@ -127,6 +136,7 @@ class MemoryMonitor(Lifecycle):
         self._is_free = is_free
         self._flight, self._owns_flight = flight, flight is None
         self._investigator: Investigator | None = None
+        self._peak_lines: PeakLines | None = None
         self._devices: dict[str, _DeviceState] = {}
         self._background: BackgroundWriter | None = None
         self._every = self._thorough_step = self.config.log_every_n_steps
@@ -169,12 +179,15 @@ class MemoryMonitor(Lifecycle):
             self._folder = RunFolder(self._path)
         if self._evidence is not None and self._evidence.enabled and self._patterns is not None:
             self._investigator = Investigator(self._evidence, self._folder, self._guard, self._is_free, self._room)
+            self._peak_lines = PeakLines(self._peak_source(self._counters.host), self._guard)
         if self._flight is None:
             oom, snapshot = OomConfig(), SnapshotConfig()
             self._flight = FlightRecorder(self._folder, oom, snapshot, self._guard, console=self._console)
             self._resources.callback(self._flight.close)
             self._flight.open(self)
-        children = PeriodicTask(self._counters.refresh_workers, early=_EARLY)
+        children = PeriodicTask(
+            self._counters.refresh_workers, early=_EARLY, every=_WORKERS_SECONDS, share=_WORKERS_SHARE
+        )
         tasks = [PeriodicTask(self._counters.refresh), children, PeriodicTask(self._flight.look_at_host)]
         scalars = self._folder.path if self._folder is not None and self.config.scalars else None
         lines = LineSink(self._every, self.config.line_seconds) if self._console else None
@@ -182,6 +195,8 @@ class MemoryMonitor(Lifecycle):
         self._background = BackgroundWriter(sinks, tasks, self._guard, row_steps=self._every)
         self._background.put(log_header(rank, self.config, self._about))
         self._background.start()
+        if self._peak_lines is not None:
+            self._peak_lines.start()
         for note in self._counters.notes():
             if self._console:
                 get_logger().info("%s", note)
@@ -192,6 +207,14 @@ class MemoryMonitor(Lifecycle):
         updates = UpdateTracker()
         self._resources.callback(updates.close)
         return Counters(self.config.devices, host, rank=rank.rank, reset_peaks=reset, updated=updates.take)
+
+    def _peak_source(self, host: HostMemory) -> PeakSource:
+        return PeakSource(
+            resident=host.rss_meanwhile,
+            level=lambda: host.resident,
+            step=lambda: self._step + 1,
+            is_paused=lambda: self._is_watching or not self._is_free(1),
+        )
 
     def resume(self, after_step: int) -> None:
         """Number the next step ``after_step + 1``, after a checkpoint; call it before the first step."""
@@ -276,6 +299,8 @@ class MemoryMonitor(Lifecycle):
     def _release(self) -> None:
         if self._investigator is not None:
             self._investigator.close()
+        if self._peak_lines is not None:
+            self._peak_lines.stop()
         if self._background is not None:
             self._background.stop()
         if self._counters is not None:
@@ -345,9 +370,13 @@ class MemoryMonitor(Lifecycle):
             # the CPU was monitored until the accelerator was found
             self._devices.pop(CPU, None)
             awaits, patterns = self._investigator is not None, self._patterns
-            detector = Detector(patterns, awaits_evidence=awaits) if patterns is not None else None
+            lines = self._lines_at_peak if device == CPU else _no_lines
+            detector = Detector(patterns, awaits_evidence=awaits, peak_lines=lines) if patterns is not None else None
             state = self._devices[device] = _DeviceState(detector)
         return state
+
+    def _lines_at_peak(self, steps: Iterable[int]) -> Sequence[CodeLine]:
+        return self._peak_lines.of_steps(steps) if self._peak_lines is not None else ()
 
     def _detectors(self) -> dict[str, Detector]:
         return {name: state.detector for name, state in self._devices.items() if state.detector is not None}

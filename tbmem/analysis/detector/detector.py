@@ -5,7 +5,7 @@ The same object judges live and over a recorded series; its memory does not grow
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,20 +19,35 @@ from tbmem.analysis.detector.spike_test import Excursion, ExcursionKind
 from tbmem.analysis.detector.trend import Trend, TrendState
 from tbmem.analysis.growth_rate import ENOUGH_STEPS, StepTime
 from tbmem.config.schema import PatternsConfig
-from tbmem.model.evidence import Channel, Conclusion, Outcome, Suspicion
+from tbmem.model.evidence import Channel, CodeLine, Conclusion, Outcome, Suspicion
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
 
 _SHARE_EXPLAINED = 0.5  # share of the resident memory's growth that malloc must show for it to be the same growth
+_SHARE_OF_TWIN = 0.3
+"""The same where that grows as well: Python's own objects lie outside of malloc's heap."""
 _PINNED = 2.0  # times the growth of what is alive by which the resident memory grows where the heap cannot shrink
 _SPIKES = 16  # spikes that are remembered, the highest ones
 
 
 class Detector:
-    """Judges one device of one rank; with ``awaits_evidence`` suspicions are reported, and answered by ``conclude``."""
+    """Judges one device of one rank.
 
-    def __init__(self, patterns: PatternsConfig | None = None, *, awaits_evidence: bool = False) -> None:
+    Args:
+        patterns: When memory is called leaking, spiking or near the end.
+        awaits_evidence: Whether suspicions are reported, to be answered by ``conclude``.
+        peak_lines: Returns the lines that were running at the highest peak of some steps, innermost first.
+    """
+
+    def __init__(
+        self,
+        patterns: PatternsConfig | None = None,
+        *,
+        awaits_evidence: bool = False,
+        peak_lines: Callable[[Iterable[int]], Sequence[CodeLine]] = lambda steps: (),
+    ) -> None:
         self._awaits_evidence = awaits_evidence
+        self._peak_lines = peak_lines
         patterns = patterns or PatternsConfig()
         self._least_shift = patterns.spike_percent / 100
         """Share of the level by which it must change for good: what libraries keep of the largest batch is less."""
@@ -82,6 +97,13 @@ class Detector:
         sample, trend = self._sample, channel.growth.trend
         if standing is None or sample is None or trend is None:
             return ()
+        before = self._conclusions.get(suspicion.channel)
+        if conclusion.outcome is Outcome.OPEN and before is not None and before.outcome is Outcome.DISMISSED:
+            # what explained it until now may not have grown in the few steps that were looked at
+            trend.explain(None)
+            return ()
+        if conclusion.is_out_of_sight and self._is_free_heap(channel, trend):
+            return self._dismiss_free_heap(sample, channel, trend, suspicion.bytes_per_step)
         self._conclusions[suspicion.channel] = conclusion
         if conclusion.outcome is Outcome.OPEN:
             channel.growth.leave_open()
@@ -116,6 +138,8 @@ class Detector:
         if feed.judged < ENOUGH_STEPS:
             return finding_text.too_early(sample, feed.judged, ENOUGH_STEPS)
         for channel, trend in growing:
+            if self._is_free_heap(channel, trend) and trend.growth < self._least_shift * trend.last.level:
+                continue
             if channel.growth.is_material(trend) and not self._is_shown(channel, trend):
                 suspicion = channel.suspicion(trend, sample, channel.rate(trend))
                 return finding_text.growing(sample, suspicion, self._conclusions.get(channel.channel))
@@ -143,9 +167,12 @@ class Detector:
             return finding_text.level_shift(sample, channel, excursion)
         if excursion.kind is ExcursionKind.PERIODIC:
             is_news = self._history.note_period(channel, excursion)
-            return finding_text.periodic(sample, channel, excursion) if is_news else None
-        is_known = self._history.explains(channel, excursion)
-        return None if is_known else finding_text.spike(sample, channel, excursion, event.updated)
+            lines = self._peak_lines(excursion.members)
+            return finding_text.periodic(sample, channel, excursion, lines) if is_news else None
+        if self._history.explains(channel, excursion):
+            return None
+        lines = self._peak_lines(range(excursion.first_step, excursion.last_step + 1))
+        return finding_text.spike(sample, channel, excursion, event.updated, lines)
 
     def _report_growth(self, sample: MemorySample, event: GrowthEvent) -> Sequence[Finding]:
         channel, trend = self._feed.channels[event.channel], event.trend
@@ -162,6 +189,8 @@ class Detector:
             cause = self._pinning(channel)
             if cause is not None:
                 return (self._current_leak(sample, *cause),)
+            if self._is_free_heap(channel, trend):
+                return self._dismiss_free_heap(sample, channel, trend, event.rate)
             is_shown = self._is_shown(channel, trend)
             return () if is_shown else (self._leak(sample, channel, trend, event.rate, event.forecast),)
         fell = event.change is Change.FELL
@@ -189,9 +218,33 @@ class Detector:
         standing = other.growth.trend
         if is_heap and (standing is None or standing.state not in (TrendState.SUSPECTED, TrendState.LEAK)):
             return False
-        before, after = other.level_at(trend.first.step), other.level_at(trend.last.step)
-        share = 1.0 if is_heap else _SHARE_EXPLAINED
-        return before is not None and after is not None and after - before >= share * trend.growth
+        growth = other.growth_between(trend.first.step, trend.last.step)
+        share = 1.0 if is_heap else _SHARE_EXPLAINED if standing is None else _SHARE_OF_TWIN
+        return growth is not None and growth >= share * trend.growth
+
+    def _is_free_heap(self, channel: GrowthChannel, trend: Trend) -> bool:
+        """Whether resident memory has grown by what malloc keeps free: larger steps have left it, or a recording.
+
+        Judged up to the last reading of malloc's counters, which are rationed where they are expensive.
+        """
+        if channel.channel is not Channel.HOST or self._sample is None or self._sample.device != CPU:
+            return False
+        first, last = trend.first.step, min(trend.last.step, self._feed.heap_size.last_step)
+        growth, alive = channel.growth_between(first, last), self._feed.channels[Channel.ALLOCATED]
+        alive_growth = alive.growth_between(first, last)
+        if growth is None or alive_growth is None:
+            return False
+        free = self._feed.heap_size.growth(first, last) - alive_growth + self._feed.given_back
+        return free >= _SHARE_EXPLAINED * growth
+
+    def _dismiss_free_heap(
+        self, sample: MemorySample, channel: GrowthChannel, trend: Trend, rate: float
+    ) -> Sequence[Finding]:
+        reason = "it is free in malloc's heap, which keeps what the largest steps have needed"
+        self._conclusions[channel.channel] = Conclusion(outcome=Outcome.DISMISSED, step=sample.step, reason=reason)
+        if channel.growth.trend is not None:
+            channel.growth.trend.explain(None)
+        return (finding_text.dismissed(sample, channel.suspicion(trend, sample, rate), reason, {}),)
 
     def _pinning(self, channel: GrowthChannel) -> tuple[GrowthChannel, Trend] | None:
         """The leak of what is alive that makes the resident memory grow, if ``channel`` is that of the latter."""
@@ -210,10 +263,9 @@ class Detector:
         if channel.channel is not Channel.ALLOCATED or self._sample is None or self._sample.device != CPU:
             return None
         first, last = trend.first.step, trend.last.step
-        before, after = (self._feed.channels[Channel.HOST].level_at(step) for step in (first, last))
-        if before is None or after is None:
+        growth = self._feed.channels[Channel.HOST].growth_between(first, last)
+        if growth is None:
             return None
-        growth = after - before
         is_large = growth >= max(_PINNED * trend.growth, RESIDENT_GROWTH)
         return growth if is_large and self._feed.heap_size.growth(first, last) >= _SHARE_EXPLAINED * growth else None
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import GrowthTest
 from tbmem.analysis.detector.low_water_marks import BLOCK, MarkedSeries
-from tbmem.analysis.detector.spike_test import Excursion, ResidentPeaks, SpikeTest
+from tbmem.analysis.detector.spike_test import Excursion, ExcursionKind, ResidentPeaks, SpikeTest
 from tbmem.analysis.detector.thresholds import CapacityTest, FragmentationTest
 from tbmem.config.schema import PatternsConfig
 from tbmem.model.evidence import Channel
@@ -23,8 +23,9 @@ RESIDENT_GROWTH = 8 * MIB
 """Growth of resident memory from which it can be a leak, in bytes."""
 _GIVEN_BACK = 4 * MIB
 """Bytes of the heap that are not in memory from which on pages were given back: less comes from untouched ones."""
-_WORKERS_PATIENCE = 60  # readings of the child processes, at most one a second, over which they must have grown
-_WORKERS_SECONDS = 1.0
+_MOSTLY = 0.5  # share of a height that lies in free memory, from which on it is none where pages were given back
+_WORKERS_PATIENCE = 30  # readings of the child processes, at most two a second, over which they must have grown
+_WORKERS_SECONDS = 0.5
 _REMEMBERED = 128
 """Steps of which it is remembered whether an optimizer stepped: an excursion is reported some steps after it began."""
 CPU = "cpu"
@@ -73,12 +74,17 @@ class SampleFeed:
             Channel.PEAK: SpikeTest(patterns.spike_percent, parse_bytes(patterns.min_spike)),
             Channel.HOST: SpikeTest(patterns.spike_percent, parse_bytes(patterns.min_resident_spike)),
         }
+        self._spike_share = patterns.spike_percent / 100
         self._capacity = CapacityTest(patterns.capacity_percent)
         self.fragments = FragmentationTest()
         self._patterns: Sequence[PatternTest] = (self.fragments,)
         self._interrupted = False
         self._free_heap: int | None = None
         self._outside_heap = 0  # resident bytes outside of malloc's heap
+        self.given_back = 0
+        """Bytes of malloc's heap that recordings have given back to the system so far: resident again once they are
+        used. Each time counts, since the fall is not judged, as the recording is not, but the rise is."""
+        self._absent = self._last_absent = 0  # bytes of the heap that were not resident before a recording, and now
         self._gave_back = False  # whether free pages of the heap were given back to the system after a recording
         self._resident_peaks = ResidentPeaks()
         self.heap_size = MarkedSeries()  # what malloc has from the system, on the CPU
@@ -103,6 +109,7 @@ class SampleFeed:
             if not self._interrupted:
                 self._interrupted = True
                 events += self.close()
+                self._absent = self._last_absent
         elif columns.step[0] > self._warmup:
             if self._interrupted:
                 self._resume(columns)
@@ -115,7 +122,7 @@ class SampleFeed:
             self._judge_heap(columns, events)
             self._judge_workers(columns, events)
             self.judged += len(columns.step)
-        self._free_heap = self._free(columns, -1)
+        self._free_heap, self._last_absent = self._free(columns, -1), self._not_resident(columns, -1)
         resident, reserved = columns.host_rss[-1], columns.reserved[-1]
         if resident is not None and reserved is not None:
             self._outside_heap = max(self._outside_heap, resident - reserved)
@@ -126,13 +133,27 @@ class SampleFeed:
 
     def close(self) -> list[Event]:
         """End what is still open: nothing follows, or nothing that is judged."""
-        ends = [(channel, excursion) for channel, test in self._spikes.items() for excursion in test.close()]
-        return [self._excursion_event(excursion.last_step, channel, excursion) for channel, excursion in ends]
+        events: list[Event] = []
+        for channel, test in self._spikes.items():
+            events += self._excursion_events(channel, [(each.last_step, each) for each in test.close()])
+        return events
 
-    def _excursion_event(self, step: int, channel: Channel, excursion: Excursion) -> ExcursionEvent:
-        updated = dict(self._updated).get(excursion.first_step)
-        shown = self._resident_peaks.shown(excursion) if channel is Channel.HOST else excursion
-        return ExcursionEvent(step, channel, shown, updated)
+    def _excursion_events(
+        self, channel: Channel, excursions: Iterable[tuple[int, Excursion]]
+    ) -> Iterable[ExcursionEvent]:
+        for step, excursion in excursions:
+            updated = dict(self._updated).get(excursion.first_step)
+            if channel is not Channel.HOST:
+                yield ExcursionEvent(step, channel, excursion, updated)
+                continue
+            shown = self._resident_peaks.shown(excursion)
+            if shown.kind is ExcursionKind.SHIFT or self._is_programs(shown):
+                yield ExcursionEvent(step, channel, shown, updated)
+
+    def _is_programs(self, excursion: Excursion) -> bool:
+        """Whether a resident peak is high as the screens show it, and not by pages that a recording had given back."""
+        is_refill = self._gave_back and (excursion.kept or 0) > _MOSTLY * excursion.height
+        return not is_refill and excursion.height >= self._spike_share * excursion.usual
 
     def _are_alike(self, columns: Any, count: int) -> bool:
         """Whether flags, capacities and what is missing are the same in all rows."""
@@ -150,7 +171,9 @@ class SampleFeed:
     def _resume(self, columns: Any) -> None:
         self._interrupted = False
         self._free_heap = None
-        self._gave_back = self._not_resident(columns, 0) > _GIVEN_BACK
+        absent = self._not_resident(columns, 0)
+        self.given_back += max(absent - self._absent, 0)
+        self._gave_back = absent > _GIVEN_BACK
         for channel in self.channels.values():
             channel.interrupt()
         for test in self._spikes.values():
@@ -174,8 +197,8 @@ class SampleFeed:
             self.heap_size.extend(*_known(columns.step, columns.reserved))
 
     def _judge_spikes(self, channel: Channel, steps: Sequence[int], values: Sequence[int], events: list[Event]) -> None:
-        for step, excursion in self._spikes[channel].extend(steps, values):
-            events.append(self._excursion_event(step, channel, excursion))
+        excursions = self._spikes[channel].extend(steps, values)
+        events += self._excursion_events(channel, excursions)
 
     def _judge_resident_peaks(self, columns: Any, events: list[Event]) -> None:
         """Judge the steps' resident peaks, less what malloc had free when they began.

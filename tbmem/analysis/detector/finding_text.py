@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from tbmem.analysis.detector.forecast import Forecast
 from tbmem.analysis.detector.spike_test import Excursion
 from tbmem.analysis.diagnosis.advice import ADVICE, LEAK_IN_WORKERS
-from tbmem.model.evidence import Channel, Conclusion, Outcome, Suspicion
+from tbmem.model.evidence import Channel, CodeLine, Conclusion, Outcome, Suspicion
 from tbmem.model.finding import Facts, Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
 from tbmem.units import format_bytes, format_count, format_duration, format_range, format_signed
@@ -23,7 +24,7 @@ _SUBJECTS = {
 }
 _PHASES = {
     None: (None, ""),
-    True: ("training", " (a training step)"),
+    True: ("training", " (with an optimizer's step)"),
     False: ("no optimizer step", " (a step without an optimizer's: validation, or in the middle of an accumulation)"),
 }
 """Kind of a step, for programs and in a sentence, by whether an optimizer stepped in it."""
@@ -126,8 +127,18 @@ def growing(sample: MemorySample, seen: Suspicion, conclusion: Conclusion | None
     return make_finding(FindingKind.GROWING, sample, message, evidence, seen.first_step)
 
 
-def spike(sample: MemorySample, channel: Channel, excursion: Excursion, updated: bool | None) -> Finding:
-    """One step, or a few, needed more; ``updated``: an optimizer stepped, what tells training from validation."""
+def spike(
+    sample: MemorySample,
+    channel: Channel,
+    excursion: Excursion,
+    updated: bool | None,
+    lines: Sequence[CodeLine] = (),
+) -> Finding:
+    """One step, or a few, needed more.
+
+    ``updated``: an optimizer stepped, what tells training from validation; ``lines`` were running at the peak, the
+    innermost first.
+    """
     phase, note = _PHASES[updated]
     step, level = f"step {excursion.first_step}{note}", _level(channel, excursion)
     if excursion.kept:
@@ -136,7 +147,8 @@ def spike(sample: MemorySample, channel: Channel, excursion: Excursion, updated:
     else:
         verb = "held" if channel is Channel.ALLOCATED else "reached"
         message = f"{step} {verb} {level}, {_above_usual(excursion)}"
-    return _of_excursion(FindingKind.SPIKE, sample, channel, excursion, message, phase=phase)
+    message += _running(lines)
+    return _of_excursion(FindingKind.SPIKE, sample, channel, excursion, message, phase=phase, **_line_facts(lines))
 
 
 def level_shift(sample: MemorySample, channel: Channel, excursion: Excursion) -> Finding:
@@ -148,13 +160,13 @@ def level_shift(sample: MemorySample, channel: Channel, excursion: Excursion) ->
     return _of_excursion(FindingKind.LEVEL_SHIFT, sample, channel, excursion, message)
 
 
-def periodic(sample: MemorySample, channel: Channel, excursion: Excursion) -> Finding:
-    """What looked like a spike recurs with a period."""
+def periodic(sample: MemorySample, channel: Channel, excursion: Excursion, lines: Sequence[CodeLine] = ()) -> Finding:
+    """What looked like a spike recurs with a period; ``lines`` were running at one of its peaks."""
     message = (
         f"every {excursion.period} steps memory reaches {_level(channel, excursion)},"
-        f" {_above_usual(excursion)}{_kept(excursion)}: periodic, as with validation or checkpoints"
+        f" {_above_usual(excursion)}{_kept(excursion)}: periodic, as with validation or checkpoints{_running(lines)}"
     )
-    period = {"period_steps": excursion.period, "member_steps": list(excursion.members)}
+    period = {"period_steps": excursion.period, "member_steps": list(excursion.members), **_line_facts(lines)}
     return _of_excursion(FindingKind.PERIODIC, sample, channel, excursion, message, **period)
 
 
@@ -175,6 +187,21 @@ def _above_usual(excursion: Excursion) -> str:
 
 def _kept(excursion: Excursion) -> str:
     return f", {format_bytes(excursion.kept)} of it in memory that malloc had kept free" if excursion.kept else ""
+
+
+def _running(lines: Sequence[CodeLine]) -> str:
+    """``' · highest at main.py:26  x = F.relu(x) (main > test > Net.forward)'``: what ran, and for whom."""
+    if not lines:
+        return ""
+    calls = " > ".join(line.function for line in reversed(lines) if line.function and line.function != "<module>")
+    return f" · highest at {lines[0]}" + (f" ({calls})" if calls else "")
+
+
+def _line_facts(lines: Sequence[CodeLine]) -> dict[str, Any]:
+    if not lines:
+        return {}
+    known_by = "the program was at this line when its resident memory was highest"
+    return {"line": asdict(lines[0]), "stack": [asdict(line) for line in lines], "known_by": known_by}
 
 
 def _of_excursion(

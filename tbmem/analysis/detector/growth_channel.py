@@ -157,6 +157,11 @@ class GrowthChannel:
         """The low-water mark at a step in the past, as finely as it is remembered, in bytes."""
         return self.growth.marks.level_at(step)
 
+    def growth_between(self, first_step: int, last_step: int) -> float | None:
+        """By how much the low-water mark rose between two steps, in bytes; ``None`` where it is not remembered."""
+        before, after = self.level_at(first_step), self.level_at(last_step)
+        return None if before is None or after is None else after - before
+
     def suspicion(self, trend: Trend, sample: MemorySample, rate: float, gap: int = 1) -> Suspicion:
         """The trend as a suspicion of a sample's device, with the rate (bytes per step) and gap when it was found."""
         level = round(trend.last.level + self._block.splice.bytes)

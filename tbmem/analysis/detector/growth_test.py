@@ -26,7 +26,7 @@ _FIRST_WAIT = (
     64  # evaluated steps in which nothing is suspected after a suspicion that came to nothing; doubled each time
 )
 _STEEP = 4  # finest blocks that are enough where memory is about to run out
-_WORSE = 2.0  # factor by which certain growth must have gone on to be reported again
+_WORSE = 4.0  # factor by which certain growth must have gone on to be reported again: four lines in 6,000 steps
 _FALLEN_BACK = 0.5  # share of a rise that must be free again for it to have been a cycle
 _LEAP = 0.6
 """Largest single rise of a cycle, as a share of the whole: above it memory went up at once, as in validation."""
@@ -38,7 +38,7 @@ class Change(Enum):
     """What has changed about the growth."""
 
     SUSPECTED = "suspected"  # it may be a leak
-    CERTAIN = "certain"  # it has lasted longer than the patience, or has doubled since that was reported
+    CERTAIN = "certain"  # it has lasted longer than the patience, or is four times as large since that was reported
     FELL = "fell"  # most of it is free again: it was a cycle, or a cache that was emptied
     ENDED = "ended"
     """It stays where it is, and has not gone on for as long as it lasted: a ramp, or a cache that is full."""

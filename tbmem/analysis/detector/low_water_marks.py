@@ -161,6 +161,8 @@ class MarkedSeries:
     def __init__(self) -> None:
         self._marks = LowWaterMarks()
         self._block = StepBlock(BLOCK)
+        self.last_step = 0
+        """Step of the last mark: the series may be read now and then only."""
 
     def extend(self, steps: Sequence[int], values: Sequence[int]) -> None:
         """Add steps that were all read, in bytes."""
@@ -170,6 +172,7 @@ class MarkedSeries:
             mark = self._block.add(steps[start], part, part, None)
             if mark is not None:
                 self._marks.add(mark)
+                self.last_step = mark.step
             start, stop = stop, stop + BLOCK
 
     def growth(self, first_step: int, last_step: int) -> float:

@@ -13,7 +13,7 @@ from tbmem.analysis.detector.low_water_marks import LowWaterMark
 _FLAT = 0.02  # share of the growth by which a mark may lie above the first one and still be before the trend
 _OUTGROWN = 2.0  # factor by which explained growth must have gone on, in bytes and in steps, to be suspected again
 _PACE = 0.5  # share of its former pace at which unexplained growth must have gone on to be suspected again
-_LATE = 1.05  # the same for growth of which it is known when it will end, in steps
+_LATE = 1.35  # the same in steps for growth whose end is estimated: a buffer that episodes of different lengths fill
 _JUMP = 0.45  # largest single rise, as a share of the growth: above it memory has changed its level once, not grown
 _HALF = 0.2  # smallest growth in either half, as a share of the growth: below it a ramp has ended, or just begun
 _LAST_QUARTER = 0.14  # the same for the last quarter

@@ -97,11 +97,18 @@ class HostMemory:
 
     def rss(self) -> int:
         """Resident memory of this process in bytes."""
+        resident, self.private = self._resident_and_private()
+        return resident
+
+    def rss_meanwhile(self) -> int:
+        """The same for another thread, between two readings of the training's own, which it leaves as they are."""
+        return self._resident_and_private()[0]
+
+    def _resident_and_private(self) -> tuple[int, int | None]:
         if self._statm is None:
-            return int(self._process.memory_info().rss)
+            return int(self._process.memory_info().rss), None
         _, resident, shared, *_ = os.pread(self._statm, 128, 0).split()
-        self.private = (int(resident) - int(shared)) * PAGE
-        return int(resident) * PAGE
+        return int(resident) * PAGE, (int(resident) - int(shared)) * PAGE
 
     def read(self, now: float) -> int | None:
         """Update ``resident`` and ``private``; returns the peak since the last reading, ``None`` if unknown.

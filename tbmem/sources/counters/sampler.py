@@ -127,6 +127,11 @@ class Counters:
             notes.append(f"cpu: memory ends at {limit.name}, before the machine's does: {left}")
         return notes
 
+    @property
+    def host(self) -> HostMemory:
+        """The host's figures."""
+        return self._host
+
     def refresh(self) -> None:
         """Update the available memory of the host; called in a separate thread."""
         self._host.refresh()

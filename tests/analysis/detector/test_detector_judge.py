@@ -131,14 +131,14 @@ def test_a_leak_says_what_it_knows() -> None:
     assert leak.advice
 
 
-def test_a_leak_is_told_again_only_when_it_has_doubled() -> None:
+def test_a_leak_is_told_again_only_when_it_is_four_times_as_large() -> None:
     # when
     findings = judge(series([45 + step * 0.01 for step in range(2000)], total=640))[:-1]
     # then
     sizes = [finding.evidence["growth_bytes"] for finding in findings]
     assert set(kinds(findings)) == {LEAK}
     assert 2 <= len(sizes) <= 8
-    assert all(later >= 2 * earlier for earlier, later in zip(sizes, sizes[1:], strict=False))
+    assert all(later >= 4 * earlier for earlier, later in zip(sizes, sizes[1:], strict=False))
 
 
 def test_a_leak_that_falls_back_is_taken_back() -> None:
@@ -436,7 +436,7 @@ def test_of_two_levels_that_leave_the_usual_range_in_a_step_the_higher_one_is_re
 
 
 @pytest.mark.parametrize(
-    ("updated", "words"), [(True, "(a training step)"), (False, "validation"), (None, "step 40 held")]
+    ("updated", "words"), [(True, "(with an optimizer's step)"), (False, "validation"), (None, "step 40 held")]
 )
 def test_a_spike_tells_what_kind_of_step_it_was(updated: bool | None, words: str) -> None:
     # given: 40 steps of which one needs far more

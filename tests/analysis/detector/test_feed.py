@@ -72,3 +72,30 @@ def test_a_spike_in_pages_that_a_recording_gave_back_is_as_high_as_it_was(after:
     (found,) = [event for event in events if isinstance(event, ExcursionEvent)]
     assert (found.excursion.kind.value, found.excursion.first_step) == ("spike", 100)
     assert found.excursion.height == 90 * MIB
+
+
+def test_pages_that_come_back_after_a_recording_are_no_spike() -> None:
+    # given: a recording has given 200 MiB of the heap back, and the first larger steps use 70 MiB of it again for good
+    feed = SampleFeed(PatternsConfig())
+    plain = [_resident(step, level=150, heap=410, resident=600, peak=600) for step in range(1, 4)]
+    recorded = [_resident(step, level=160, heap=610, resident=800, peak=800, profiled=True) for step in range(4, 7)]
+    first = [_resident(step, level=150, heap=610, resident=600, peak=600) for step in range(7, 10)]
+    rest = [_resident(step, level=150, heap=610, resident=670, peak=670) for step in range(10, 80)]
+    # when
+    samples = [*plain, *recorded, *first, *rest]
+    events = [event for columns in feed.columns(samples) for event in feed.take(columns)]
+    events += feed.close()
+    # then
+    assert not [event for event in events if isinstance(event, ExcursionEvent)]
+
+
+def test_a_peak_that_is_high_beside_what_is_alive_only_is_no_spike() -> None:
+    # given: a step needs 32 MiB more, 8 % of what is alive and 4 % of the resident peak
+    feed = SampleFeed(PatternsConfig())
+    usual = [_resident(step, level=200, heap=600, resident=800, peak=800) for step in range(1, 100)]
+    high = _resident(100, level=200, heap=600, resident=800, peak=832)
+    rest = [_resident(step, level=200, heap=600, resident=800, peak=800) for step in range(101, 120)]
+    # when
+    events = [event for columns in feed.columns([*usual, high, *rest]) for event in feed.take(columns)]
+    # then
+    assert not [event for event in events if isinstance(event, ExcursionEvent)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tbmem.analysis.detector.detector import judge
+from tbmem.analysis.detector.detector import Detector, judge
 from tbmem.analysis.runs.run_status import RankState
+from tbmem.model.evidence import CodeLine
 from tbmem.model.finding import FindingKind
 from tbmem.model.monitor_log import MonitorLog, SampleRow
 from tbmem.model.sample import MemorySample
@@ -43,6 +44,21 @@ def test_the_sentence_names_the_figures_of_the_samples() -> None:
     figures = {name: spike.evidence[name] for name in ("peak_bytes", "usual_bytes", "height_bytes")}
     assert figures == {"peak_bytes": 1100 * MIB, "usual_bytes": 527 * MIB, "height_bytes": 573 * MIB}
     assert findings[-1].message == spike.message
+
+
+def test_a_spike_names_the_lines_that_were_running() -> None:
+    # given
+    inner = CodeLine(file="/home/me/main.py", line=28, function="Net.forward", text="x = self.rnn(x)")
+    outer = CodeLine(file="/home/me/main.py", line=58, function="test", text="output = model(data)")
+    detector = Detector(peak_lines=lambda steps: (inner, outer) if 45 in steps else ())
+    # when
+    findings = detector.update_all(_run_with_a_spike())
+    # then: in the finding and in the verdict
+    [spike] = [one for one in findings if one.kind is FindingKind.SPIKE]
+    assert spike.message.endswith(" · highest at main.py:28  x = self.rnn(x) (test > Net.forward)")
+    assert spike.evidence["line"]["line"] == 28
+    assert [line["line"] for line in spike.evidence["stack"]] == [28, 58]
+    assert detector.verdict().message == spike.message
 
 
 def test_the_figures_of_a_spike_stand_on_the_other_screens() -> None:

@@ -1,0 +1,106 @@
+"""Which line of the program was running when its resident memory was highest, for each of the last steps."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import islice
+
+from tbmem.model.evidence import CodeLine
+from tbmem.runtime.process.guard import Guard
+from tbmem.runtime.process.lifecycle import Process
+from tbmem.sources.program.ownership import qualified_name, user_frames
+from tbmem.sources.program.syntax import SourceCode
+from tbmem.units import MIB
+
+PART = "lines at peaks"
+INTERVAL = 0.02
+"""Seconds between two looks: as long as between two readings of the peak itself. A look takes 20 µs."""
+_PAUSE = 0.25  # seconds between two looks while a profiler window is open, whose trace would show this thread's calls
+_MARGIN = 4 * MIB  # bytes above the level at the last step's end from which on the stack is looked at
+_STEPS = 256  # steps that are remembered; an excursion is reported some steps after it began
+_JOIN_SECONDS = 1.0
+_FRAMES = 6  # of the user's frames, the innermost ones
+
+_Place = tuple[str, int, str]  # file, line, function
+
+
+@dataclass(frozen=True)
+class PeakSource:
+    """What a look at the process reads; each is called in a thread of its own."""
+
+    resident: Callable[[], int]
+    """Resident memory in bytes, now."""
+    level: Callable[[], int]
+    """The same when the last step ended."""
+    step: Callable[[], int]
+    """Number of the step that is running."""
+    is_paused: Callable[[], bool]
+    """Whether memory and calls are not the program's alone: while a window is open."""
+
+
+class PeakLines:
+    """Looks at the training thread's stack while the resident memory of a step is high.
+
+    Only names and numbers are kept, no frame or object of the program. A peak that is shorter than ``INTERVAL`` may
+    be missed: then its line is not known.
+
+    Args:
+        source: What is read at each look.
+        guard: Handles errors.
+    """
+
+    def __init__(self, source: PeakSource, guard: Guard) -> None:
+        self._source = source
+        self._guard = guard
+        self._highest: dict[int, tuple[int, tuple[_Place, ...]]] = {}
+        self._code = SourceCode()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="tbmem peaks", daemon=True)
+        self._pid = Process.number
+        self.watched = threading.get_ident()
+        """Identifier of the thread that trains."""
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; nothing is read after this has returned."""
+        self._ended.set()
+        if self._pid == Process.number and self._thread.ident is not None:
+            self._thread.join(_JOIN_SECONDS)
+
+    def look(self) -> None:
+        """Note where the training thread is, if the step's resident memory is higher than at any look before."""
+        source = self._source
+        resident, step = source.resident(), source.step()
+        known, _ = self._highest.get(step, (source.level() + _MARGIN, ()))
+        if resident <= known:
+            return
+        places = self._places()
+        if places:
+            self._highest[step] = (resident, places)
+        while len(self._highest) > _STEPS:
+            del self._highest[next(iter(self._highest))]
+
+    def of_steps(self, steps: Iterable[int]) -> tuple[CodeLine, ...]:
+        """The user's lines that were running at the highest look of some steps, innermost first; empty if unknown."""
+        seen = [self._highest[step] for step in steps if step in self._highest]
+        _, places = max(seen, key=lambda look: look[0], default=(0, ()))
+        return tuple(self._code.code_line(file, line, function) for file, line, function in places)
+
+    def _places(self) -> tuple[_Place, ...]:
+        frames = islice(user_frames(sys._current_frames().get(self.watched)), _FRAMES)
+        return tuple((frame.f_code.co_filename, frame.f_lineno, qualified_name(frame.f_code)) for frame in frames)
+
+    def _work(self) -> None:
+        while not self._ended.wait(_PAUSE if self._source.is_paused() else INTERVAL):
+            if sys.getprofile() is not None:
+                sys.setprofile(None)  # torch's profiler has set its function in all threads, see BackgroundWriter
+            if not self._source.is_paused():
+                self._guard.run(PART, self.look)
+            if PART in self._guard.failed:
+                return
