@@ -89,6 +89,7 @@ def training(logdir: Path) -> Iterator[Training]:
 
 
 def open_live(browser: Browser, server: Server, **state: str) -> None:
+    browser.rest(1.1)  # folders are searched once a second: what a test before has left is not shown
     browser.open(address(server, "live", run="now", **{"poll": "200", **state}), "live")
 
 
