@@ -5,6 +5,7 @@ Public names are imported on first use: ``import tbmem`` loads neither torch nor
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +73,11 @@ __all__ = sorted(_HOMES)
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'tbmem' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    if "torch" not in sys.modules:
+        return getattr(import_module(_HOMES[name]), name)
+    own_memory = import_module("tbmem.sources.counters.own_memory").own_memory
+    with own_memory.working():  # of the program torch is, and it is loaded
+        return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -43,16 +43,22 @@ class LaunchSpec(NamedTuple):
             raise UsageError(f"no script to run: {_USAGE}")
         if not _STEP_ON.fullmatch(self.step_on):
             raise UsageError(f"--step-on {self.step_on!r}: write first, each, 2 (the second) or a class's name")
+        from tbmem.sources.counters.own_memory import own_memory
+
         with gc_paused():  # collections while torch is imported take half of the start-up time
-            from tbmem.config import load_with_origins
-            from tbmem.runtime.launch.script import Program
+            with own_memory.working():
+                from tbmem.config import load_with_origins
+                from tbmem.runtime.launch.script import Program
 
-            settings = load_with_origins(self.config, with_logdir(self.overrides, self.logdir))
-            program = Program.find(self.words)  # before torch is loaded: a typo is reported at once
+                settings = load_with_origins(self.config, with_logdir(self.overrides, self.logdir))
+                program = Program.find(self.words)  # before torch is loaded: a typo is reported at once
 
-            from tbmem.runtime.launch.program import MonitoredProgram
+            import torch  # noqa: F401  # the program's own, so it is not tbmem's memory
 
-            return MonitoredProgram(program, settings, self.step_on)
+            with own_memory.working():
+                from tbmem.runtime.launch.program import MonitoredProgram
+
+                return MonitoredProgram(program, settings, self.step_on)
 
 
 def with_logdir(overrides: Sequence[str] | None, logdir: str | None) -> list[str]:

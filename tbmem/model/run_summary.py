@@ -19,6 +19,13 @@ class Peak:
     counter: str
     """The field of ``MemorySample`` it was read from."""
     total: int | None = None
+    own: int = 0
+    """Bytes of it that tbmem itself has added to a resident memory, as far as they are known."""
+
+    @property
+    def of_the_program(self) -> int:
+        """Bytes of it that are the program's."""
+        return max(self.bytes - self.own, 0)
 
     @property
     def headroom(self) -> int | None:

@@ -57,6 +57,8 @@ class MemorySample(NamedTuple):
     """Unshared memory of all child processes, including pages copied on write."""
     host_heap: int | None = None
     """Allocated by malloc in this process, read beside an accelerator (with the first of several)."""
+    host_own: int | None = None
+    """The part of ``host_rss`` that tbmem itself has added, as far as it is known."""
 
     @property
     def peak(self) -> int | None:

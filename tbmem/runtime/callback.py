@@ -22,6 +22,7 @@ from tbmem.runtime.process.lifecycle import Lifecycle, Process, Rank, find_rank
 from tbmem.runtime.process.run_folder import open_run_folder
 from tbmem.runtime.profiler import MemoryProfiler
 from tbmem.sources.counters.devices import check_devices
+from tbmem.sources.counters.own_memory import own_memory
 from tbmem.sources.torch_state.out_of_memory import ran_out_of_memory
 
 
@@ -53,7 +54,8 @@ class MemoryCallback(Lifecycle):
         self, config: ConfigSource = None, overrides: Iterable[str] = (), *, console: Any = None, **sections: Any
     ) -> None:
         super().__init__()
-        self.config: Config = load_config(config, overrides, **sections)
+        with own_memory.working():
+            self.config: Config = load_config(config, overrides, **sections)
         self.profiler: MemoryProfiler | None = None
         self.summary: RunSummary | None = None
         """Set at the end of a run that was monitored."""
@@ -98,7 +100,8 @@ class MemoryCallback(Lifecycle):
         if not any(part.enabled for part in (config.monitor, config.profiling, config.snapshot)):
             return
         try:
-            self._open(awaits_resume)
+            with own_memory.working():
+                self._open(awaits_resume)
         except BaseException:
             self._resources.close()
             self._monitor = self.profiler = None

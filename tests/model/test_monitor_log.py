@@ -101,6 +101,7 @@ def test_every_counter_of_a_row_survives(profiled: bool, updated: bool | None, r
         host_private=16,
         workers_private=17,
         host_heap=18,
+        host_own=19,
     )
     row = SampleRow(first_step=1, count=10, allocated_min=0, allocated_max=5, sample=sample)
     # when / then

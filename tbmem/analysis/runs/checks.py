@@ -58,9 +58,9 @@ def check_run(states: Sequence[RankState], limits: Limits) -> list[Result]:
 
 
 def peaks_of(states: Sequence[RankState]) -> dict[str, int]:
-    """Peak of each device in bytes, by rank and device, for a baseline."""
+    """Peak of each device in bytes, without what tbmem has added, by rank and device, for a baseline."""
     devices = [device for state in states for device in state.devices]
-    return {device.place: device.peak.bytes for device in devices if device.peak is not None}
+    return {device.place: device.peak.of_the_program for device in devices if device.peak is not None}
 
 
 def levels_of(states: Sequence[RankState]) -> dict[str, int]:
@@ -92,8 +92,9 @@ def _check_peak(device: DeviceHistory, check: str, limit: float, requirement: st
     peak = device.peak
     if peak is None:
         raise UsageError(f"{device.place}: no peak is known, so {check} cannot be determined")
-    message = f"peak {format_bytes(peak.bytes)} in step {peak.step}, {requirement}"
-    return _compare(device, check, peak.bytes, limit, message)
+    own = f" ({format_bytes(peak.of_the_program)} without tbmem's own {format_bytes(peak.own)})" if peak.own else ""
+    message = f"peak {format_bytes(peak.bytes)} in step {peak.step}{own}, {requirement}"
+    return _compare(device, check, peak.of_the_program, limit, message)
 
 
 def _check_baseline(device: DeviceHistory, baseline: Mapping[str, int], tolerance: float) -> Result:
@@ -101,7 +102,7 @@ def _check_baseline(device: DeviceHistory, baseline: Mapping[str, int], toleranc
     if base is None:
         known = ", ".join(baseline) or "nothing"
         raise UsageError(f"{device.place} is not in the baseline (it holds {known}); write it anew")
-    change = Change(name="peak", before=base, after=device.peak.bytes if device.peak is not None else 0)
+    change = Change(name="peak", before=base, after=device.peak.of_the_program if device.peak is not None else 0)
     return _check_peak(device, "baseline", base * (1 + tolerance), _baseline_text(change, tolerance))
 
 

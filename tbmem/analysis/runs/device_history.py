@@ -50,7 +50,8 @@ class RunPeak:
             counter = "peak_allocated"
             if sample.peak_allocated is None:
                 counter = "allocated" if sample.peak is None else "host_peak_rss"
-            peak = Peak(device=sample.device, rank=sample.rank, bytes=highest, step=step, counter=counter)
+            own = sample.host_own or 0 if counter == "host_peak_rss" else 0
+            peak = Peak(device=sample.device, rank=sample.rank, bytes=highest, step=step, counter=counter, own=own)
             self._highest[quality] = peak
 
 

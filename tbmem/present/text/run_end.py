@@ -11,7 +11,7 @@ from tbmem.model.run_summary import Peak, ProfilerCost, RunSummary
 from tbmem.present.lines import SEPARATOR, device_label, peak_word
 from tbmem.units import format_bytes, format_duration, format_share
 
-_PEAK = ("bytes", "step", "counter", "total", "headroom")
+_PEAK = ("bytes", "step", "counter", "total", "headroom", "own")
 _NOTICEABLE = 1.05
 """Slowdown below which the difference is noise."""
 
@@ -59,11 +59,12 @@ def _heading(summary: RunSummary) -> str:
 
 
 def peak_line(peak: Peak, several_ranks: bool = False) -> str:
-    """``'peak GPU 0: 60.00 GiB (75 % of 80.00 GiB) in step 47'``."""
+    """``'peak GPU 0: 60.00 GiB (75 % of 80.00 GiB) in step 47'``, on the CPU with tbmem's part."""
     share = f" ({format_share(peak.bytes, peak.total)})" if peak.total else ""
     rank = f"rank {peak.rank} " if several_ranks else ""
     place = f"{rank}{device_label(peak.device)}"
-    return f"{peak_word(peak.counter)} {place}: {format_bytes(peak.bytes)}{share} in step {peak.step}"
+    own = f", of this tbmem {format_bytes(peak.own)}" if peak.own else ""
+    return f"{peak_word(peak.counter)} {place}: {format_bytes(peak.bytes)}{share} in step {peak.step}{own}"
 
 
 def _cost_line(cost: ProfilerCost) -> str:

@@ -15,7 +15,10 @@ from tbmem.present.lines import SEPARATOR, device_label, finding_line, peak_word
 from tbmem.units import format_bytes, format_signed, format_speed
 
 _BARS = "▁▂▃▄▅▆▇█"
-_PEAK = {"peak": "bytes", "peak_step": "step", "peak_counter": "counter", "total": "total", "headroom": "headroom"}
+_PEAK = {
+    **{"peak": "bytes", "peak_step": "step", "peak_counter": "counter", "peak_own": "own"},
+    **{"total": "total", "headroom": "headroom"},
+}
 """Fields of the peak by their key in JSON."""
 _SEVERITY_STYLES = {Severity.INFO: "", Severity.WARNING: "yellow", Severity.CRITICAL: "red"}
 _STYLES = {FindingKind.STABLE: "green", FindingKind.LEAK: "bold red", FindingKind.OOM: "bold red"}
@@ -113,7 +116,8 @@ def _device_lines(device: dict[str, Any], rank: dict[str, Any], several: bool, w
     first = Text.assemble(head, (bars, "cyan"), " ", (kind.label, _STYLES.get(kind, "yellow")), slope)
     words = {"peak": peak_word(device["peak_counter"])}
     keys = [key for key in ("allocated", "reserved", "peak", "headroom") if device[key] is not None]
-    sizes = [f"{words.get(key, key)} {format_bytes(device[key])}" for key in keys]
+    own = {"peak": f" (tbmem {format_bytes(device['peak_own'])})"} if device["peak_own"] else {}
+    sizes = [f"{words.get(key, key)} {format_bytes(device[key])}{own.get(key, '')}" for key in keys]
     lines = [first]
     if device["peaks"]:
         lines.append(Text.assemble(f"{'peaks':<{len(head)}}", (sparkline(device["peaks"], len(bars)), "cyan")))

@@ -19,7 +19,7 @@ from tbmem.model.files import atomic_write, evidence_name
 from tbmem.model.finding import Finding
 from tbmem.runtime.process.guard import WRITING, Guard
 from tbmem.runtime.process.run_folder import RunFolder
-from tbmem.sources.counters.malloc import OwnUse
+from tbmem.sources.counters.own_memory import OwnUse
 from tbmem.sources.program.ownership import stack_of
 from tbmem.units import parse_bytes
 

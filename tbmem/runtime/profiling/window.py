@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from tbmem.runtime.profiling.address_recorder import AddressRecorder
 from tbmem.runtime.profiling.records_limit import RecordsLimit
 from tbmem.sources.counters.devices import devices_in_use
 from tbmem.sources.counters.host import HostMemory
-from tbmem.sources.counters.malloc import OwnUse
+from tbmem.sources.counters.own_memory import OwnUse
 from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.retainers.older_storages import OlderStoragesTracker
 from tbmem.sources.survivors.frame_lines import UserLines
@@ -171,6 +172,10 @@ class Window:
         """Warm up: the profiler is on, its records are discarded."""
         Window.current = self
         self._own_use = OwnUse()
+        with self._own_use.working():
+            self._switch_on()
+
+    def _switch_on(self) -> None:
         self.result.host_before = psutil.Process().memory_info().rss
         if self._at_limit is not None:
             self._host = HostMemory(workers=False)
@@ -187,16 +192,18 @@ class Window:
     def begin(self) -> None:
         """Start recording."""
         assert self._profile is not None, "prepare comes first"
-        if self._history is not None:
-            self._began_history = self._history.start()
-        self._trace = self._folder.trace(time.time_ns())
-        self._older.begin()
-        if self._addresses is not None:
-            # before the trace starts, which would record the calls
-            self._addresses.begin()
-        self._begin_limit()
-        with self.others.own():
-            self._profile.start_trace()
+        assert self._own_use is not None
+        with self._own_use.working():
+            if self._history is not None:
+                self._began_history = self._history.start()
+            self._trace = self._folder.trace(time.time_ns())
+            self._older.begin()
+            if self._addresses is not None:
+                # before the trace starts, which would record the calls
+                self._addresses.begin()
+            self._begin_limit()
+            with self.others.own():
+                self._profile.start_trace()
         self.is_recording = True
 
     def _begin_limit(self) -> None:
@@ -239,29 +246,41 @@ class Window:
     def finish(self, *, complete: bool) -> WindowResult:
         """Stop recording and write everything; after an OSError nothing is left switched on, and no half file."""
         assert self._trace is not None, "begin comes first"
+        assert self._own_use is not None
         began = time.perf_counter()
-        result = self.result
-        result.complete = complete
+        self.result.complete = complete
         self._end_limit()
         try:
-            self.end_step()
-            self.mute()
-            self._write_book(self._trace)
-            self._stop_profile()
-            if self._history is not None:
-                path = self._folder.snapshot(result.number)
-                result.history_is_whole = self._history.write(path)
-                result.snapshot = path
-            self._write_trace(self._trace)
-            result.host_after = psutil.Process().memory_info().rss
-            result.bytes_written = sum(path.stat().st_size for path in result.files)
+            with self._own_use.working(collects=True):
+                self._write(self._trace)
         finally:
             self.discard()
-            result.writing_seconds += time.perf_counter() - began
-        return result
+            self.result.writing_seconds += time.perf_counter() - began
+        return self.result
+
+    def _write(self, trace: Path) -> None:
+        result = self.result
+        self.end_step()
+        self.mute()
+        self._write_book(trace)
+        self._stop_profile()
+        if self._history is not None:
+            path = self._folder.snapshot(result.number)
+            result.history_is_whole = self._history.write(path)
+            result.snapshot = path
+        self._write_trace(trace)
+        result.host_after = psutil.Process().memory_info().rss
+        result.bytes_written = sum(path.stat().st_size for path in result.files)
 
     def discard(self) -> None:
         """Switch everything off and write nothing more."""
+        own_use, self._own_use = self._own_use, None
+        with own_use.working(collects=True) if own_use is not None else nullcontext():
+            self._switch_off()
+        if own_use is not None:
+            own_use.give_back()
+
+    def _switch_off(self) -> None:
         self._end_limit()
         try:
             self.end_step()
@@ -279,9 +298,6 @@ class Window:
             self._ranges.end()
             self.others.end()
             self._quiet.end()
-            if self._own_use is not None:
-                self._own_use.give_back()
-                self._own_use = None
             if Window.current is self:
                 Window.current = None
 

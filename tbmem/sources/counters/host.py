@@ -18,6 +18,7 @@ except ImportError:  # not on Windows
 from tbmem.model.oom import Limit
 from tbmem.sources.counters.child_processes import PAGE, Children
 from tbmem.sources.counters.memory_limits import host_limits
+from tbmem.sources.counters.own_memory import OwnMemory, own_memory
 
 Peaks = tuple[int, ...]
 """One or more peaks that are reset together, in bytes."""
@@ -77,7 +78,8 @@ class HostMemory:
     ``heap`` is what malloc has handed out, where a caller has read it.
     """
 
-    def __init__(self, *, reset_peaks: bool = True, workers: bool = True) -> None:
+    def __init__(self, *, reset_peaks: bool = True, workers: bool = True, own: OwnMemory = own_memory) -> None:
+        self._own = own
         self._process = psutil.Process()
         self._children = Children() if workers else None
         self.resident = self._run_peak = 0
@@ -139,7 +141,8 @@ class HostMemory:
 
     def counters(self, peak: int | None) -> tuple[int | None, ...]:
         """The last fields of ``MemorySample``, from ``host_rss`` on, with the ``peak`` that ``read`` returned."""
-        return self.resident, peak, self.available, self.workers_rss, self.private, self.workers_private, self.heap
+        workers, private = self.workers_rss, self.workers_private
+        return self.resident, peak, self.available, workers, self.private, private, self.heap, self._own.bytes
 
     def peak_rss(self) -> int | None:
         """Largest resident memory since the last reading in bytes; ``None`` where it is unknown."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import sys
 import time
 from collections.abc import Callable
 
 from tbmem.model.sample import NOTHING, DeviceReading
-from tbmem.sources.counters.child_processes import resident_bytes
 
 _SHARE_OF_TIME = 0.003
 """Share of the run's time that readings may take: malloc walks all its free chunks to count them. That takes 2 µs in a
@@ -26,8 +24,6 @@ _SHORTEST_REST = 0.003
 """Seconds between two readings after that, however cheap they are: what a step of a loop of its own pays for a sample
 is ten times what malloc takes."""
 _UNLIMITED = sys.maxsize
-_WORTH_GIVING_BACK = 8 << 20
-"""Bytes of growth during a recording below which the heap is left as it is."""
 _PROBE = 1 << 20
 
 _NO_MORE = NOTHING[2:]
@@ -99,25 +95,8 @@ class MallocHeap:
         return _new_reading(DeviceReading, (info.uordblks + mapped, info.arena + mapped, *_NO_MORE))
 
 
-class OwnUse:
-    """Memory that a recording of tbmem's uses from now on; ``give_back`` returns what it has left free in the heap.
-
-    glibc's malloc keeps what is freed between blocks that are still in use. It would stand in the program's resident
-    memory to the end, and hide the program's own spikes, which malloc serves from it.
-    """
-
-    def __init__(self) -> None:
-        self._before = resident_bytes(os.getpid())
-
-    def give_back(self) -> None:
-        """Return the heap's free pages to the system (malloc_trim(3)) if the process has grown since."""
-        trim = _find_trim()
-        if trim is not None and resident_bytes(os.getpid()) - self._before >= _WORTH_GIVING_BACK:
-            trim(0)
-
-
 @functools.cache
-def _find_trim() -> Callable[[int], int] | None:
+def find_trim() -> Callable[[int], int] | None:
     """The function ``malloc_trim`` of glibc, where there is one."""
     try:
         trim = ctypes.CDLL(None).malloc_trim

@@ -92,7 +92,7 @@ class Counters:
             values = (step, now, name, self._rank, *read(), *usage, profiled, updated, *figures)
             samples.append(_new_sample(MemorySample, values))
             if host.heap is not None and len(self._plan) > 1:
-                host.heap, figures = None, (*figures[:-1], None)
+                host.heap, figures = None, (*figures[:-2], None, figures[-1])
         if self._rests is not None and (rest := self._rests.rest):
             if samples[-1].allocated is not None:
                 self._device_due = now + rest

@@ -120,6 +120,7 @@ function meter(card) {
 function figures(card) {
   const rows = [
     [card.peak_word, bytes(card.peak), card.peak_step !== null && `step ${whole(card.peak_step)}`],
+    card.peak_own > 0 && ["of this tbmem", bytes(card.peak_own)],
     ["headroom", bytes(card.headroom), card.capacity && `of ${bytes(card.capacity)}`],
     ["allocated", bytes(card.allocated)],
     ["reserved", bytes(card.reserved)],

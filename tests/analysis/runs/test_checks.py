@@ -82,6 +82,19 @@ def test_a_baseline_of_some_bytes_is_told_in_words(growing: RankState) -> None:
     assert result.message == "peak 3.00 GiB in step 20, × 805 306 368 against the baseline's 4 B, at most +5 %"
 
 
+def test_what_tbmem_has_added_is_not_held_against_the_program(make_sample: MakeSample) -> None:
+    state = RankState()
+    host = {"peak_allocated": None, "host_peak_rss": 420 * MIB, "host_own": 30 * MIB}
+    sample = make_sample(1, 0.1, device="cpu", **host)
+    row = SampleRow(first_step=1, count=1, allocated_min=None, allocated_max=None, sample=sample)
+    state.add(MonitorLog(rows=[row]))
+
+    (result,) = check_run([state], Limits(max_peak=400 * MIB))
+
+    assert result.holds
+    assert "peak 420.00 MiB in step 1 (390.00 MiB without tbmem's own 30.00 MiB)" in result.message
+
+
 def test_a_run_without_steps_cannot_be_judged() -> None:
     with pytest.raises(UsageError, match="no step was logged"):
         check_run([RankState()], Limits(max_peak=1))

@@ -46,6 +46,21 @@ def test_a_device_without_a_peak_counter_reached_the_rows_highest_level(make_sam
     assert (track.peak.bytes, track.peak.counter) == (2 * GIB, "allocated")
 
 
+@pytest.mark.parametrize(("device", "own"), [("cpu", 20 * MIB), ("cuda:0", 0)])
+def test_what_tbmem_has_added_to_the_resident_memory_is_told_beside_its_peak(
+    device: str, own: int, make_sample: MakeSample
+) -> None:
+    track = DeviceHistory(device, 0)
+    host: dict[str, object] = {"host_peak_rss": GIB, "host_own": 20 * MIB}
+    if device == "cpu":
+        host["peak_allocated"] = None
+    track.add(_row(make_sample, 10, 0.5, device=device, **host))
+
+    assert track.peak is not None
+    assert track.peak.own == own
+    assert track.peak.of_the_program == track.peak.bytes - own
+
+
 def test_growth_is_that_of_the_floor_after_the_start(make_sample: MakeSample) -> None:
     # given a run that sets itself up, then gains 2 MiB a step, with a spike on the way
     track = DeviceHistory("cuda:0", 0)

@@ -95,14 +95,14 @@ def test_the_heading(changes: dict[str, object], heading: str) -> None:
 
 def test_each_device_has_its_verdict_and_its_peak() -> None:
     # given
-    second = Peak(device="cpu", bytes=2 * GIB, step=9, counter="host_peak_rss")
+    second = Peak(device="cpu", bytes=2 * GIB, step=9, counter="host_peak_rss", own=20 * MIB)
     near = replace(VERDICT, device="cpu", kind=FindingKind.NEAR_CAPACITY, message="memory is tight")
     summary = replace(BARE, verdicts=(VERDICT, near), peaks=(*SUMMARY.peaks, second))
     # when
     lines = summary_lines(summary)
     # then
     assert lines[2] == "verdict CPU: NEAR CAPACITY · memory is tight"
-    assert lines[4] == "resident peak CPU: 2.00 GiB in step 9"
+    assert lines[4] == "resident peak CPU: 2.00 GiB in step 9, of this tbmem 20.00 MiB"
 
 
 def test_problems_are_told() -> None:
@@ -146,6 +146,7 @@ def test_the_view_is_plain_json_and_says_everything() -> None:
         "counter": "peak_allocated",
         "total": 80 * GIB,
         "headroom": 20 * GIB,
+        "own": 0,
     }
     assert [finding["kind"] for finding in view["findings"]] == ["spike"]
     assert (view["steps"], view["seconds"], view["rank"]) == (30, 12.346, 0)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 import types
 from typing import Any
@@ -11,8 +10,7 @@ import torch
 
 from tbmem.model.sample import NOTHING, DeviceReading
 from tbmem.sources.counters import malloc as heap
-from tbmem.sources.counters.child_processes import resident_bytes
-from tbmem.sources.counters.malloc import MallocHeap, OwnUse
+from tbmem.sources.counters.malloc import MallocHeap
 from tests.sources.fakes import MIB
 
 
@@ -278,44 +276,6 @@ def test_a_libc_without_the_function_is_unusable(preloaded: types.SimpleNamespac
     found = MallocHeap.of_this_process()
     # then
     assert not found.usable
-
-
-def _leave_holes(libc: Any) -> list[int]:
-    """Blocks of 64 KiB of which every other is freed; returns those that still lie between them."""
-    blocks = [libc.malloc(64 * 1024) for _ in range(1024)]
-    for block in blocks:
-        ctypes.memset(block, 1, 64 * 1024)
-    for block in blocks[::2]:
-        libc.free(block)
-    return blocks[1::2]
-
-
-def test_what_a_recording_has_left_free_is_given_back(process_heap: MallocHeap, libc: Any) -> None:
-    # given
-    own_use = OwnUse()
-    kept = _leave_holes(libc)
-    before = resident_bytes(os.getpid())
-    # when
-    own_use.give_back()
-    # then: half of 64 MiB, less the pages that the blocks share
-    assert before - resident_bytes(os.getpid()) > 24 * MIB
-    for block in kept:
-        libc.free(block)
-
-
-def test_a_heap_that_has_not_grown_is_left_as_it_is(
-    process_heap: MallocHeap, libc: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # given: what is free is the program's own
-    calls: list[int] = []
-    monkeypatch.setattr(heap, "_find_trim", lambda: calls.append)
-    kept = _leave_holes(libc)
-    # when
-    OwnUse().give_back()
-    # then
-    assert calls == []
-    for block in kept:
-        libc.free(block)
 
 
 def test_a_busy_machine_does_not_make_readings_rare() -> None:
