@@ -13,7 +13,7 @@ from tbmem.runtime.process.lifecycle import Process
 from tbmem.sources.program.ownership import is_ours, is_user_file
 from tbmem.sources.torch_state.profiler_state import in_backward
 
-_INTERVAL = 0.5
+_INTERVAL = 0.1
 """Seconds between two questions, which the recording of a longer step shows as calls."""
 _JOIN_SECONDS = 1.0
 _ADD_PENDING_CALL = getattr(ctypes.pythonapi, "Py_AddPendingCall", None)
@@ -31,7 +31,7 @@ _CALL = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_run_asked)
 
 
 class RecordsLimit:
-    """Asks in the main thread, twice a second, whether a recording has become too large, and ends it there.
+    """Asks in the main thread, ten times a second, whether a recording has become too large, and ends it there.
 
     Only the recording's own thread knows and can do so, and it may stay in one step for minutes: Python runs a pending
     call there between two instructions, as it does signal handlers (``Py_AddPendingCall``). Where that is not the
