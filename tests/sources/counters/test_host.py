@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import mmap
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -34,9 +35,14 @@ def make_host() -> Iterator[MakeHost]:
         host.close()
 
 
+def _tensor() -> torch.Tensor:
+    """200 MiB, not malloc's, which may have as much free that is resident already."""
+    return torch.frombuffer(mmap.mmap(-1, _TENSOR), dtype=torch.uint8).fill_(1)
+
+
 def _touch_and_free() -> None:
-    """200 MiB that were resident, and are not any more; not malloc's, which may have as much free."""
-    torch.frombuffer(mmap.mmap(-1, _TENSOR), dtype=torch.uint8).fill_(1)
+    """200 MiB that were resident, and are not any more."""
+    _tensor()
 
 
 def _needs_peaks(host: HostMemory) -> None:
@@ -62,7 +68,7 @@ def test_resident_memory_sees_a_tensor(make_host: MakeHost) -> None:
     host = make_host()
     before = host.rss()
     # when
-    tensor = torch.ones(_TENSOR, dtype=torch.uint8)
+    tensor = _tensor()
     # then
     assert host.rss() - before == pytest.approx(tensor.nbytes, rel=0.1)
 
