@@ -181,6 +181,9 @@ class Conclusion:
     advice: str = ""
     share: float | None = None  # share of the growth that the named holder or site explains, 0 to 1
     ends_at: int | None = None
+    """Step at which what holds the memory is full."""
+    room: int = 0
+    """Bytes that it gains until then."""
     lasting: bool = False  # whether the memory is useless even when it stops growing (a cache without hits)
     evidence: dict[str, Any] = field(default_factory=dict)
 

@@ -55,6 +55,8 @@ class Detector:
         self._history = VerdictHistory()
         self._suspicions: dict[Channel, Suspicion] = {}
         self._conclusions: dict[Channel, Conclusion] = {}
+        self._filling: dict[bool, Conclusion] = {}
+        """What was last found to fill: memory of the host (true), and of an accelerator."""
         self._step_time = StepTime()
         self._sample: MemorySample | None = None
 
@@ -97,19 +99,23 @@ class Detector:
         sample, trend = self._sample, channel.growth.trend
         if standing is None or sample is None or trend is None:
             return ()
-        before = self._conclusions.get(suspicion.channel)
-        if conclusion.outcome is Outcome.OPEN and before is not None and before.outcome is Outcome.DISMISSED:
-            # what explained it until now may not have grown in the few steps that were looked at
-            trend.explain(None)
+        if conclusion.outcome is Outcome.OPEN and self._explain_by_filling(channel, trend):
             return ()
         if conclusion.is_out_of_sight and self._is_free_heap(channel, trend):
             return self._dismiss_free_heap(sample, channel, trend, suspicion.bytes_per_step)
+        before = self._conclusions.get(suspicion.channel)
         self._conclusions[suspicion.channel] = conclusion
         if conclusion.outcome is Outcome.OPEN:
-            channel.growth.leave_open()
+            if before is not None and before.outcome is Outcome.DISMISSED:
+                # what explained it until now may not have grown in the few steps that were looked at
+                trend.explain(None)
+            else:
+                channel.growth.leave_open()
             return ()
         if conclusion.outcome is Outcome.DISMISSED:
-            trend.explain(conclusion.ends_at)
+            if conclusion.room:
+                self._filling[self._is_of_host(channel)] = conclusion
+            trend.explain(conclusion.ends_at, conclusion.room)
             return (finding_text.dismissed(sample, standing, conclusion.reason, conclusion.evidence),)
         trend.lasting = conclusion.lasting
         channel.growth.confirm()
@@ -130,7 +136,7 @@ class Detector:
         channels = feed.channels.values()
         growing = [(channel, channel.growth.trend) for channel in channels if channel.growth.trend is not None]
         for channel, trend in growing:
-            if trend.state is TrendState.LEAK:
+            if trend.state is TrendState.LEAK and not self._is_shown(channel, trend):
                 return self._current_leak(sample, channel, trend)
         severe = self._history.severe(fragmented=feed.fragments.stands)
         if severe is not None:
@@ -191,6 +197,8 @@ class Detector:
                 return (self._current_leak(sample, *cause),)
             if self._is_free_heap(channel, trend):
                 return self._dismiss_free_heap(sample, channel, trend, event.rate)
+            if channel.growth.trend is not None and self._explain_by_filling(channel, channel.growth.trend):
+                return ()
             is_shown = self._is_shown(channel, trend)
             return () if is_shown else (self._leak(sample, channel, trend, event.rate, event.forecast),)
         fell = event.change is Change.FELL
@@ -221,6 +229,20 @@ class Detector:
         growth = other.growth_between(trend.first.step, trend.last.step)
         share = 1.0 if is_heap else _SHARE_EXPLAINED if standing is None else _SHARE_OF_TWIN
         return growth is not None and growth >= share * trend.growth
+
+    def _is_of_host(self, channel: GrowthChannel) -> bool:
+        is_cpu = self._sample is not None and self._sample.device == CPU
+        return is_cpu or channel.channel in (Channel.HOST, Channel.HEAP)
+
+    def _explain_by_filling(self, channel: GrowthChannel, trend: Trend) -> bool:
+        """Attribute growth without evidence to a bounded container that fills, as a look has found, while it does."""
+        known, latest = self._filling.get(self._is_of_host(channel)), self._conclusions.get(channel.channel)
+        is_confirmed = latest is not None and latest.outcome is Outcome.CONFIRMED
+        if known is None or is_confirmed or trend.growth > known.room or self._sample is None:
+            return False
+        self._conclusions[channel.channel] = known
+        trend.explain(known.ends_at, known.room)
+        return True
 
     def _is_free_heap(self, channel: GrowthChannel, trend: Trend) -> bool:
         """Whether resident memory has grown by what malloc keeps free: larger steps have left it, or a recording.

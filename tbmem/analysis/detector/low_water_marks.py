@@ -44,10 +44,12 @@ class LowWaterMarks:
     def __init__(self) -> None:
         self._scales: list[deque[LowWaterMark]] = [deque(maxlen=MARKS_PER_SCALE) for _ in range(SCALES)]
         self._count = 0
+        self._first: LowWaterMark | None = None
 
     def add(self, mark: LowWaterMark) -> int:
         """Add the mark of a finest block and return the coarsest scale at which it completed a block."""
         self._count += 1
+        self._first = self._first or mark
         self._scales[0].append(mark)
         # each second block completes one of the next scale
         completed = min((self._count & -self._count).bit_length(), SCALES)
@@ -60,11 +62,11 @@ class LowWaterMarks:
         return list(self._scales[scale])
 
     def level_at(self, step: int) -> float | None:
-        """The mark at a step in the past, as finely as it is remembered, in bytes."""
+        """The mark at a step in the past, as finely as it is remembered, in bytes; before the first one, that."""
         for marks in self._scales:
             if marks and marks[0].step <= step:
                 return max(mark for mark in marks if mark.step <= step).level
-        return None
+        return None if self._first is None else self._first.level
 
 
 def _merge(first: LowWaterMark, second: LowWaterMark) -> LowWaterMark:

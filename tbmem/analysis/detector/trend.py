@@ -71,14 +71,19 @@ class Trend:
             self.last = other.last
         self.scale, self.blocks = other.scale, other.blocks
 
-    def explain(self, ends_at: int | None) -> None:
-        """Attribute it to the workload, which ends at a step if that is known, until it goes on far beyond."""
-        self.state = TrendState.EXPLAINED
+    def explain(self, ends_at: int | None, room: int = 0) -> None:
+        """Attribute it to the workload, until it goes on far beyond.
+
+        Args:
+            ends_at: Step at which it ends, if that is known.
+            room: Bytes that it gains until then: what fills may take longer, as episodes become longer.
+        """
+        self.state, self.reported = TrendState.EXPLAINED, 0.0
         start, lasted = self.first.step, self.last.step - self.first.step
         if ends_at is None:
             self.outgrown_at = (self.first.level + _OUTGROWN * self.growth, start + _OUTGROWN * lasted)
         else:
-            self.outgrown_at = (self.last.level, start + _LATE * max(ends_at - start, lasted))
+            self.outgrown_at = (self.last.level + _LATE * room, start + _LATE * max(ends_at - start, lasted))
 
     @property
     def keeps_its_pace(self) -> bool:

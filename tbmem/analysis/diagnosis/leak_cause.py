@@ -174,7 +174,9 @@ def _filling(case: _Case) -> Conclusion | None:
     reason = leak_text.fills_up(_largest(case.bounded), case.evidence.last_step)
     ends_at = max(filter(None, map(case.end_of, case.bounded)), default=None)
     cause = "a bounded container that fills"
-    return case.conclude(Outcome.DISMISSED, reason, cause, rate=rate, holders=case.bounded, ends_at=ends_at)
+    room = sum(max((holder.bound or 0) - holder.length, 0) * holder.bytes_per_element for holder in case.bounded)
+    end = {"ends_at": ends_at, "room": round(room)}
+    return case.conclude(Outcome.DISMISSED, reason, cause, rate=rate, holders=case.bounded, **end)
 
 
 def _garbage(case: _Case) -> Conclusion | None:

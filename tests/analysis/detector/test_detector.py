@@ -335,6 +335,57 @@ def test_a_buffer_that_is_known_explains_growth_that_a_later_look_does_not() -> 
     assert not findings
 
 
+def test_a_buffer_that_fills_explains_the_resident_memory_too_also_where_a_look_finds_nothing() -> None:
+    # given a replay buffer of small objects, of which malloc shows a fifth, and a look that has found it
+    samples = heap(
+        [HEAP + 6 * KIB * step for step in range(1500)],
+        host_rss=[300 * MIB + 30 * KIB * step for step in range(1500)],
+    )
+    detector = Detector(awaits_evidence=True)
+    findings: list[Finding] = []
+    # when: the looks at the resident memory fall into steps that add nothing
+    for sample in samples:
+        findings += detector.update(sample)
+        for suspicion in detector.suspicions:
+            fills = conclusion(Outcome.DISMISSED, reason="buffer fills", ends_at=3000, room=90 * MIB)
+            opened = conclusion(Outcome.OPEN, reason="nothing was found")
+            detector.conclude(suspicion, fills if suspicion.channel is Channel.ALLOCATED else opened)
+    # then
+    assert FindingKind.LEAK not in {finding.kind for finding in findings}
+    assert "buffer fills" in detector.verdict().message
+
+
+def test_growth_beyond_what_a_buffer_can_hold_is_a_leak() -> None:
+    # given: 10 MiB of room in the buffer
+    detector = Detector(awaits_evidence=True)
+    answers = [conclusion(Outcome.DISMISSED, reason="buffer fills", ends_at=100, room=10 * MIB)]
+    findings: list[Finding] = []
+    # when
+    for sample in heap(leaking(2000)):
+        findings += detector.update(sample)
+        for suspicion in detector.suspicions:
+            opened = conclusion(Outcome.OPEN, reason="nothing was found")
+            detector.conclude(suspicion, answers.pop() if answers else opened)
+    # then
+    assert FindingKind.LEAK in {finding.kind for finding in findings}
+
+
+def test_resident_memory_that_grows_with_what_is_explained_is_no_leak_at_the_end_either() -> None:
+    # given: what malloc shows is explained, and begins three steps later than what the kernel shows
+    levels = leaking(900, since=12)
+    samples = heap([None] * 12 + levels[12:], host_rss=[300 * MIB + 2 * (level - HEAP) for level in levels])
+    detector = Detector(awaits_evidence=True)
+    # when
+    for sample in samples:
+        detector.update(sample)
+        for suspicion in detector.suspicions:
+            longer = conclusion(Outcome.DISMISSED, reason="steps grow")
+            opened = conclusion(Outcome.OPEN, reason="nothing was found")
+            detector.conclude(suspicion, longer if suspicion.channel is Channel.ALLOCATED else opened)
+    # then
+    assert detector.verdict().kind is not FindingKind.LEAK
+
+
 def test_python_objects_that_grow_beside_what_malloc_shows_are_the_same_growth() -> None:
     # given: tensors of 64 KiB a step, and 100 KiB a step of small objects of their holder, outside of malloc
     samples = heap(leaking(700), host_rss=[300 * MIB + 164 * KIB * step for step in range(700)])

@@ -337,6 +337,19 @@ def test_growth_that_will_end_is_left_alone_until_it_should_have(ends_at: int) -
     assert 1.3 * ends_at <= events[0].step <= 1.35 * ends_at + 24
 
 
+def test_what_fills_more_slowly_than_expected_is_left_alone_while_it_has_room() -> None:
+    # given: 40 steps of 100 KiB, and room for 20 MiB more, which was expected by step 100
+    channel = make_channel(patience=48)
+    levels = climb(600, 100 * KIB, base=100 * MIB)
+    channel.extend(range(1, 41), levels[:40])
+    assert channel.growth.trend is not None
+    channel.growth.trend.explain(100, 20 * MIB)
+    # when
+    events = channel.extend(range(41, 601), levels[40:])
+    # then: at 1.35 times the room
+    assert 40 + 1.35 * 20 * MIB / (100 * KIB) <= events[0].step + 8 <= 40 + 1.35 * 20 * MIB / (100 * KIB) + 40
+
+
 def test_growth_that_nobody_could_explain_is_suspected_again_ever_later() -> None:
     # given
     channel = make_channel(patience=10_000)
