@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from tbmem.analysis.diagnosis import leak_text
@@ -175,8 +175,8 @@ def _filling(case: _Case) -> Conclusion | None:
     ends_at = max(filter(None, map(case.end_of, case.bounded)), default=None)
     cause = "a bounded container that fills"
     room = sum(max((holder.bound or 0) - holder.length, 0) * holder.bytes_per_element for holder in case.bounded)
-    end = {"ends_at": ends_at, "room": round(room)}
-    return case.conclude(Outcome.DISMISSED, reason, cause, rate=rate, holders=case.bounded, **end)
+    conclusion = case.conclude(Outcome.DISMISSED, reason, cause, rate=rate, holders=case.bounded)
+    return replace(conclusion, ends_at=ends_at, room=round(room))
 
 
 def _garbage(case: _Case) -> Conclusion | None:

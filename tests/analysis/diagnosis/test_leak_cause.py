@@ -107,7 +107,7 @@ def test_a_bounded_container_will_stop() -> None:
     conclusion = concluded(DEQUE, sites=(SURVIVORS,))
     # then
     assert conclusion.outcome is Outcome.DISMISSED
-    assert conclusion.ends_at == 49 + 15
+    assert (conclusion.ends_at, conclusion.room) == (49 + 15, 15 * 60 * 1024)
     assert "25 of 40, full in about 15 steps (step 64) at 2.34 MiB" in conclusion.reason
 
 
