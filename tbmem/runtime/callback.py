@@ -130,7 +130,9 @@ class MemoryCallback(Lifecycle):
         if profiler is None or monitor is None:
             return
         is_profiling = not profiler.is_done
-        monitor.advance(is_profiling and profiler.is_interfering)
+        findings = monitor.advance(is_profiling and profiler.is_interfering)
+        if findings:
+            self._guard.run("profiler", profiler.expect, self._steps, findings)
         if is_profiling and profiler.step():
             monitor.discard_peaks()
 

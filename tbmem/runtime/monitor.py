@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,11 +75,6 @@ class _DeviceState:
         self.last = samples[-1]
         self.peak.add(samples)
         return self.detector.update_all(samples) if self.detector is not None else []
-
-
-def _no_lines(steps: Iterable[int]) -> Sequence[CodeLine]:
-    """Of a device other than the CPU: its peak is not that of the resident memory."""
-    return ()
 
 
 class MemoryMonitor(Lifecycle):
@@ -179,7 +175,7 @@ class MemoryMonitor(Lifecycle):
             self._folder = RunFolder(self._path)
         if self._evidence is not None and self._evidence.enabled and self._patterns is not None:
             self._investigator = Investigator(self._evidence, self._folder, self._guard, self._is_free, self._room)
-            self._peak_lines = PeakLines(self._peak_source(self._counters.host), self._guard)
+            self._peak_lines = PeakLines(self._peak_source(self._counters), self._guard)
         if self._flight is None:
             oom, snapshot = OomConfig(), SnapshotConfig()
             self._flight = FlightRecorder(self._folder, oom, snapshot, self._guard, console=self._console)
@@ -208,10 +204,9 @@ class MemoryMonitor(Lifecycle):
         self._resources.callback(updates.close)
         return Counters(self.config.devices, host, rank=rank.rank, reset_peaks=reset, updated=updates.take)
 
-    def _peak_source(self, host: HostMemory) -> PeakSource:
+    def _peak_source(self, counters: Counters) -> PeakSource:
         return PeakSource(
-            resident=host.rss_meanwhile,
-            level=lambda: host.resident,
+            memory=counters.meanwhile,
             step=lambda: self._step + 1,
             is_paused=lambda: self._is_watching or not self._is_free(1),
         )
@@ -370,13 +365,13 @@ class MemoryMonitor(Lifecycle):
             # the CPU was monitored until the accelerator was found
             self._devices.pop(CPU, None)
             awaits, patterns = self._investigator is not None, self._patterns
-            lines = self._lines_at_peak if device == CPU else _no_lines
+            lines = partial(self._lines_at_peak, device)
             detector = Detector(patterns, awaits_evidence=awaits, peak_lines=lines) if patterns is not None else None
             state = self._devices[device] = _DeviceState(detector)
         return state
 
-    def _lines_at_peak(self, steps: Iterable[int]) -> Sequence[CodeLine]:
-        return self._peak_lines.of_steps(steps) if self._peak_lines is not None else ()
+    def _lines_at_peak(self, device: str, steps: Iterable[int]) -> Sequence[CodeLine]:
+        return self._peak_lines.of_steps(device, steps) if self._peak_lines is not None else ()
 
     def _detectors(self) -> dict[str, Detector]:
         return {name: state.detector for name, state in self._devices.items() if state.detector is not None}

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,23 @@ import torch
 
 from tbmem.config.load import override_section
 from tbmem.config.schema import ProfilingConfig, SnapshotConfig
-from tbmem.model.finding import Finding
+from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.monitor_log import WindowRecord
 from tbmem.present.lines import console_handler, get_logger, show_finding
 from tbmem.runtime.process.guard import WRITING, Guard
 from tbmem.runtime.process.lifecycle import Lifecycle, find_rank
 from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.runtime.profiling.address_recorder import AddressRecorder
-from tbmem.runtime.profiling.schedule import ScheduleState, describe_schedule, schedule_at, short_run_finding
+from tbmem.runtime.profiling.schedule import (
+    SchedulePoint,
+    ScheduleState,
+    beat_at,
+    describe_schedule,
+    is_free,
+    next_beat,
+    schedule_at,
+    short_run_finding,
+)
 from tbmem.runtime.profiling.window import (
     BYTES_PER_NODE,
     PLAIN_STEPS,
@@ -86,7 +95,7 @@ class MemoryProfiler(Lifecycle):
         self._step_began = 0.0
         self._gave_way = self._awaits_resume = self._has_reported_end = self._is_too_large = False
         self._nodes = self._step_nodes = 0
-        self._resumed_after = 0
+        self._resumed_after = self._beat = 0
 
     def __enter__(self) -> MemoryProfiler:
         super().__enter__()
@@ -104,7 +113,7 @@ class MemoryProfiler(Lifecycle):
     @property
     def state(self) -> ScheduleState:
         """The schedule's state in the current step."""
-        return schedule_at(self._step, self.config).state if self._is_running else ScheduleState.STOPPED
+        return self._point(self._step).state if self._is_running else ScheduleState.STOPPED
 
     @property
     def is_interfering(self) -> bool:
@@ -115,8 +124,31 @@ class MemoryProfiler(Lifecycle):
         """Whether no window is open or begins in the next ``steps`` steps."""
         if not self._is_running or not self.config.enabled:
             return True
-        coming = {schedule_at(step, self.config).state for step in range(self._step, self._step + steps + 1)}
+        coming = {self._point(step).state for step in range(self._step, self._step + steps + 1)}
         return self._window is None and coming <= {ScheduleState.WAIT, ScheduleState.STOPPED}
+
+    def expect(self, step: int, findings: Iterable[Finding]) -> None:
+        """Record the next beat of a spike that comes back, once, if the schedule leaves it out.
+
+        Args:
+            step: Number of steps that have ended.
+            findings: What was found with the last of them.
+        """
+        beats = (finding for finding in findings if finding.kind is FindingKind.PERIODIC)
+        config, after = self.config, self._resumed_after
+        beat = next((next_beat(each, step + after) - after for each in beats), None)
+        if beat is None or self._beat or not self._is_running or not config.enabled or not config.repeat:
+            return
+        if not is_free(range(beat - 2, beat + 1), config):
+            return
+        self._beat = beat
+        if self.is_done:
+            self.is_done, self._step = False, step + 1  # it was not called any more
+        if config.address_book:
+            self._addresses.open()
+
+    def _point(self, step: int) -> SchedulePoint:
+        return beat_at(step, self._beat, self.config) or schedule_at(step, self.config)
 
     def watch(self, model: torch.nn.Module | None, *optimizers: torch.optim.Optimizer) -> None:
         """Name the model's parameters, buffers and modules as in ``named_parameters()``, and record optimizer state."""
@@ -222,7 +254,7 @@ class MemoryProfiler(Lifecycle):
         return self._enter_step() or busy
 
     def _leave_step(self) -> bool:
-        point = schedule_at(self._step, self.config)
+        point = self._point(self._step)
         if self._window is None:
             if point.state is not ScheduleState.ACTIVE:
                 self.ledger.plain_steps.append(time.perf_counter() - self._step_began)
@@ -240,7 +272,7 @@ class MemoryProfiler(Lifecycle):
         return False
 
     def _enter_step(self) -> bool:
-        point = schedule_at(self._step, self.config)
+        point = self._point(self._step)
         busy = point.first and point.window > 0 and self._enter_state(point.state, point.window)
         if self._window is not None and self._window.is_recording:
             self._window.begin_step(self._step + self._resumed_after)
@@ -248,11 +280,12 @@ class MemoryProfiler(Lifecycle):
             self._step_began = time.perf_counter()
         stopped = point.state is ScheduleState.STOPPED
         measured = len(self.ledger.plain_steps) == PLAIN_STEPS or not self.config.enabled
-        self.is_done = stopped and measured and not self._snapshots.waits_for_history
+        self.is_done = stopped and measured and self._beat < self._step and not self._snapshots.waits_for_history
+        if self.is_done:
+            self._addresses.close()
         if stopped and not self._has_reported_end:
             self._has_reported_end = True
             self._log("profiler · off from step %d on", self._step + self._resumed_after)
-            self._addresses.close()
         return busy
 
     def _enter_state(self, state: ScheduleState, number: int) -> bool:
@@ -260,7 +293,8 @@ class MemoryProfiler(Lifecycle):
         if state is ScheduleState.WAIT:
             self._log("profiler · %s wait", self._steps(config.wait))
             return False
-        if state is ScheduleState.WARMUP or config.warmup == 0:
+        is_beat = number > config.repeat > 0
+        if state is ScheduleState.WARMUP or (config.warmup == 0 and not is_beat):
             self._prepare_window(number)
         window = self._window
         if window is None or state is ScheduleState.WARMUP:
@@ -268,8 +302,8 @@ class MemoryProfiler(Lifecycle):
         if self._step_nodes * BYTES_PER_NODE > parse_bytes(config.max_records):
             self._leave_out_too_large(window)
             return True
-        of = f" of {config.repeat}" if config.repeat else ""
-        self._log("profiler · %s recording (window %d%s)", self._steps(config.active), number, of)
+        of = ": the next beat of a spike" if is_beat else f" of {config.repeat}" if config.repeat else ""
+        self._log("profiler · %s recording (window %d%s)", self._steps(2 if is_beat else config.active), number, of)
         window.begin()
         return True
 
@@ -298,7 +332,7 @@ class MemoryProfiler(Lifecycle):
         )
         self._window.prepare()
         if config.warmup:
-            self._log("profiler · %s warm-up", self._steps(config.warmup))
+            self._log("profiler · %s warm-up", self._steps(1 if number > config.repeat > 0 else config.warmup))
 
     def _too_large(self) -> str:
         return f"records need more than {format_bytes(parse_bytes(self.config.max_records))} (profiling.max_records)"

@@ -17,6 +17,7 @@ import torch
 
 from tbmem import AddressBook, ConfigError, MemoryProfiler, UsageError
 from tbmem.config.schema import ProfilingConfig
+from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import WindowRecord
 from tbmem.runtime.profiling.schedule import ScheduleState
 
@@ -54,6 +55,40 @@ def test_one_trace_per_window_with_the_guides_steps(tmp_path: Path, train_step: 
         assert any("Input Dims" in event.get("args", {}) for event in events)
         assert any(event.get("cat") == "python_function" for event in events)
     assert steps == [[f"ProfilerStep#{n}" for n in (4, 5, 6)], [f"ProfilerStep#{n}" for n in (10, 11, 12)]]
+
+
+@pytest.mark.parametrize("calls", ["each step", "none while it is done"])
+def test_the_next_beat_of_a_spike_is_recorded_once(calls: str, tmp_path: Path, train_step: TrainStep) -> None:
+    # given a schedule that has ended, and a spike of each tenth step
+    profiler = MemoryProfiler(folder=tmp_path, wait=0, warmup=0, active=1, repeat=1)
+    about = {"kind": FindingKind.PERIODIC, "severity": Severity.INFO, "device": "cpu", "message": "", "first_step": 10}
+    evidence = {"member_steps": [10, 20, 30], "period_steps": 10}
+    periodic = Finding(last_step=30, evidence=evidence, **about)  # type: ignore[arg-type]
+    # when
+    with profiler:
+        for step in range(1, 60):
+            train_step()
+            if step in (31, 45):
+                profiler.expect(step, [periodic])
+            if calls == "each step" or not profiler.is_done:
+                profiler.step()
+    # then
+    assert [window.steps for window in profiler.ledger.windows] == [[1], [39, 40]]
+    assert profiler.is_done
+    assert profiler.ledger.windows[1].address_book is not None
+
+
+def test_a_beat_within_the_schedule_is_left_to_it(tmp_path: Path, train_step: TrainStep) -> None:
+    profiler = MemoryProfiler(folder=tmp_path, wait=35, warmup=2, active=3, repeat=1)
+    about = {"kind": FindingKind.PERIODIC, "severity": Severity.INFO, "device": "cpu", "message": "", "first_step": 10}
+    evidence = {"member_steps": [10, 20, 30], "period_steps": 10}
+    with profiler:
+        for step in range(1, 45):
+            train_step()
+            if step == 31:
+                profiler.expect(step, [Finding(last_step=30, evidence=evidence, **about)])  # type: ignore[arg-type]
+            profiler.step()
+    assert [window.steps for window in profiler.ledger.windows] == [[38, 39, 40]]
 
 
 def test_the_address_book_lies_beside_the_trace(tmp_path: Path, train_step: TrainStep) -> None:

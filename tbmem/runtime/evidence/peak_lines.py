@@ -1,10 +1,11 @@
-"""Which line of the program was running when its resident memory was highest, for each of the last steps."""
+"""Which line of the program was running when memory was highest, for each of the last steps and each device."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -31,10 +32,8 @@ _Place = tuple[str, int, str]  # file, line, function
 class PeakSource:
     """What a look at the process reads; each is called in a thread of its own."""
 
-    resident: Callable[[], int]
-    """Resident memory in bytes, now."""
-    level: Callable[[], int]
-    """The same when the last step ended."""
+    memory: Callable[[], Mapping[str, tuple[int, int]]]
+    """By device the bytes in use now, and when the last step ended; of the CPU the resident memory."""
     step: Callable[[], int]
     """Number of the step that is running."""
     is_paused: Callable[[], bool]
@@ -42,7 +41,7 @@ class PeakSource:
 
 
 class PeakLines:
-    """Looks at the training thread's stack while the resident memory of a step is high.
+    """Looks at the training thread's stack while the memory of a step is high.
 
     Only names and numbers are kept, no frame or object of the program. A peak that is shorter than ``INTERVAL`` may
     be missed: then its line is not known.
@@ -55,7 +54,7 @@ class PeakLines:
     def __init__(self, source: PeakSource, guard: Guard) -> None:
         self._source = source
         self._guard = guard
-        self._highest: dict[int, tuple[int, tuple[_Place, ...]]] = {}
+        self._highest: dict[str, dict[int, tuple[int, tuple[_Place, ...]]]] = defaultdict(dict)
         self._code = SourceCode()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work, name="tbmem peaks", daemon=True)
@@ -74,21 +73,20 @@ class PeakLines:
             self._thread.join(_JOIN_SECONDS)
 
     def look(self) -> None:
-        """Note where the training thread is, if the step's resident memory is higher than at any look before."""
-        source = self._source
-        resident, step = source.resident(), source.step()
-        known, _ = self._highest.get(step, (source.level() + _MARGIN, ()))
-        if resident <= known:
-            return
-        places = self._places()
-        if places:
-            self._highest[step] = (resident, places)
-        while len(self._highest) > _STEPS:
-            del self._highest[next(iter(self._highest))]
+        """Note where the training thread is, if the memory of a device is higher than at any look of the step."""
+        step = self._source.step()
+        for device, (now, level) in self._source.memory().items():
+            looks = self._highest[device]
+            known, _ = looks.get(step, (level + _MARGIN, ()))
+            if now > known and (places := self._places()):
+                looks[step] = (now, places)
+            while len(looks) > _STEPS:
+                del looks[next(iter(looks))]
 
-    def of_steps(self, steps: Iterable[int]) -> tuple[CodeLine, ...]:
+    def of_steps(self, device: str, steps: Iterable[int]) -> tuple[CodeLine, ...]:
         """The user's lines that were running at the highest look of some steps, innermost first; empty if unknown."""
-        seen = [self._highest[step] for step in steps if step in self._highest]
+        looks = self._highest[device]
+        seen = [looks[step] for step in steps if step in looks]
         _, places = max(seen, key=lambda look: look[0], default=(0, ()))
         return tuple(self._code.code_line(file, line, function) for file, line, function in places)
 

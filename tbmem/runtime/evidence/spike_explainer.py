@@ -22,19 +22,29 @@ _MOST_SECONDS = 2.0
 def explain_spikes(
     findings: Iterable[Finding], traces: Mapping[Path, range], clock: Callable[[], float] = time.monotonic
 ) -> list[Finding]:
-    """A further finding for each spike whose allocations a trace of ``traces`` (path to steps) contains."""
+    """A further finding for each spike, also a periodic one, that a trace of ``traces`` (path to steps) contains."""
     explained = []
     until = clock() + _MOST_SECONDS
     for spike in findings:
-        if spike.kind is FindingKind.SPIKE:
-            path = next((path for path, steps in traces.items() if spike.first_step in steps), None)
-            sources = _sources(path, spike) if path is not None and clock() < until else ()
-            if path is not None and sources:
-                explained.append(_explained(spike, sources, path.name))
+        if spike.kind not in (FindingKind.SPIKE, FindingKind.PERIODIC):
+            continue
+        recorded = ((path, step) for path, steps in traces.items() for step in steps if _is_step_of(spike, step))
+        path, step = next(recorded, (None, 0))
+        sources = _sources(path, spike, step) if path is not None and clock() < until else ()
+        if path is not None and sources:
+            explained.append(_explained(spike, sources, step, path.name))
     return explained
 
 
-def _sources(path: Path, spike: Finding) -> tuple[SpikeSource, ...]:
+def _is_step_of(spike: Finding, step: int) -> bool:
+    """Whether memory was high in a step: the spike's own; of a periodic one those that are whole periods apart."""
+    if spike.kind is FindingKind.SPIKE:
+        return step == spike.first_step
+    last, period = spike.evidence["member_steps"][-1], spike.evidence["period_steps"]
+    return bool((step - last) % period == 0)
+
+
+def _sources(path: Path, spike: Finding, step: int) -> tuple[SpikeSource, ...]:
     try:
         if path.stat().st_size > _MOST_BYTES:
             return ()
@@ -42,10 +52,10 @@ def _sources(path: Path, spike: Finding) -> tuple[SpikeSource, ...]:
     except (TbmemError, OSError):
         return ()  # the part that failed to write the file has reported it
     numbers = [number for number, device in enumerate(timeline.devices) if device.name == spike.device]
-    return spike_sources(timeline, numbers[0], spike.first_step) if numbers else ()
+    return spike_sources(timeline, numbers[0], step) if numbers else ()
 
 
-def _explained(spike: Finding, sources: tuple[SpikeSource, ...], file: str) -> Finding:
+def _explained(spike: Finding, sources: tuple[SpikeSource, ...], step: int, file: str) -> Finding:
     allocated = [
         {"line": source.line, "operator": source.operator, "bytes": source.bytes, "allocations": source.allocations}
         for source in sources
@@ -53,8 +63,9 @@ def _explained(spike: Finding, sources: tuple[SpikeSource, ...], file: str) -> F
     return replace(
         spike,
         severity=Severity.INFO,
-        message=f"the spike of step {spike.first_step}, beyond what its window's other steps held: "
-        + ", ".join(map(str, sources)),
+        first_step=step,
+        last_step=step,
+        message=f"the spike of step {step}, beyond what its window's other steps held: " + ", ".join(map(str, sources)),
         evidence={**spike.evidence, "allocated_by": allocated, "files": [file]},
         advice="",
     )

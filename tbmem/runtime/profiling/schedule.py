@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -29,6 +30,7 @@ class SchedulePoint:
     last: bool
 
 
+_PREPARED = 4  # steps before a beat in which it must be known
 _CYCLE = (ScheduleState.WAIT, ScheduleState.WARMUP, ScheduleState.ACTIVE)
 
 
@@ -50,6 +52,28 @@ def schedule_at(step: int, config: ProfilingConfig) -> SchedulePoint:
             return SchedulePoint(state, cycle + 1, position == 0, position == length - 1)
         position -= length
     raise AssertionError("a position lies in one of the three states of its cycle")
+
+
+def is_free(steps: Iterable[int], config: ProfilingConfig) -> bool:
+    """Whether no window of the schedule overlaps steps."""
+    states = {schedule_at(step, config).state for step in steps}
+    return states <= {ScheduleState.WAIT, ScheduleState.STOPPED}
+
+
+def next_beat(periodic: Finding, step: int) -> int:
+    """The first step in which a periodic spike is expected again, and that a window can still be prepared for."""
+    last, period = periodic.evidence["member_steps"][-1], periodic.evidence["period_steps"]
+    return int(last + period * max(-(-(step + _PREPARED - last) // period), 1))
+
+
+def beat_at(step: int, beat: int, config: ProfilingConfig) -> SchedulePoint | None:
+    """The state around a step beyond the schedule: one warms up, that before it is recorded, to compare, and it."""
+    number = config.repeat + 1
+    if beat and step == beat - 2:
+        return SchedulePoint(ScheduleState.WARMUP, number, True, True)
+    if beat and beat - 1 <= step <= beat:
+        return SchedulePoint(ScheduleState.ACTIVE, number, step < beat, step == beat)
+    return None
 
 
 def describe_schedule(config: ProfilingConfig, *, resumed_after: int = 0) -> str:

@@ -32,6 +32,9 @@ class Device(Protocol):
     def read(self) -> DeviceReading:
         """The counters now; cheap enough for every step."""
 
+    def meanwhile(self) -> tuple[int, int]:
+        """Bytes in use now and at the last reading, whose counters it leaves as they are: for another thread."""
+
     def read_usage(self) -> tuple[int, int] | None:
         """Bytes used by all processes and capacity, ``None`` if unknown; too expensive for every step."""
 
@@ -48,6 +51,7 @@ class CachingDevice(Device):
         self._module = module
         self._index = index
         self._run_peaks = (0, 0)
+        self._level = 0
         self._peak: SharedPeak | None = None
         if reset_peaks:
             peak = SharedPeak(lambda: module.reset_peak_memory_stats(index))
@@ -60,6 +64,7 @@ class CachingDevice(Device):
         if not stats:
             return NOTHING
         allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
+        self._level = allocated["current"]
         peaks: tuple[int | None, ...] = (allocated["peak"], reserved["peak"])
         if self._peak is not None:
             peaks = self._peak.take(self, (allocated["peak"], reserved["peak"]))
@@ -77,6 +82,11 @@ class CachingDevice(Device):
             alloc_retries=stats.get("num_alloc_retries"),
             ooms=stats.get("num_ooms"),
         )
+
+    def meanwhile(self) -> tuple[int, int]:
+        """Bytes allocated now and at the last reading."""
+        stats = self._module.memory_stats_as_nested_dict(self._index)
+        return (_current(stats, "allocated_bytes") or 0), self._level
 
     def read_usage(self) -> tuple[int, int] | None:
         """Bytes used by all processes and capacity."""
@@ -129,9 +139,14 @@ class _MpsDevice(Device):
     """Apple's GPU, whose allocator keeps two counters and no peaks."""
 
     name = "mps"
+    _level = 0
 
     def read(self) -> DeviceReading:
-        return DeviceReading(torch.mps.current_allocated_memory(), torch.mps.driver_allocated_memory())
+        self._level = torch.mps.current_allocated_memory()
+        return DeviceReading(self._level, torch.mps.driver_allocated_memory())
+
+    def meanwhile(self) -> tuple[int, int]:
+        return torch.mps.current_allocated_memory(), self._level
 
     def read_usage(self) -> tuple[int, int] | None:
         return torch.mps.driver_allocated_memory(), torch.mps.recommended_max_memory()
@@ -157,6 +172,10 @@ class CpuDevice(Device):
         """The resident memory, where malloc has no counters."""
         resident = self._host.rss()
         return DeviceReading(resident, resident)
+
+    def meanwhile(self) -> tuple[int, int]:
+        """Resident bytes now and at the last reading."""
+        return self._host.rss_meanwhile(), self._host.resident
 
     def read_usage(self) -> tuple[int, int] | None:
         """Bytes used by all processes and capacity."""

@@ -127,10 +127,9 @@ class Counters:
             notes.append(f"cpu: memory ends at {limit.name}, before the machine's does: {left}")
         return notes
 
-    @property
-    def host(self) -> HostMemory:
-        """The host's figures."""
-        return self._host
+    def meanwhile(self) -> dict[str, tuple[int, int]]:
+        """Bytes in use on each device now, in the middle of a step, and at the last sample; for another thread."""
+        return {name: device.meanwhile() for name, device in list(self._devices.items())}
 
     def refresh(self) -> None:
         """Update the available memory of the host; called in a separate thread."""

@@ -14,7 +14,7 @@ from tbmem.model.finding import FindingKind
 from tbmem.runtime.callback import MemoryCallback
 from tbmem.runtime.evidence.peak_lines import PART, PeakLines, PeakSource
 from tbmem.runtime.process.guard import Guard
-from tbmem.units import MIB
+from tbmem.units import GIB, MIB
 
 
 class Told:
@@ -22,11 +22,11 @@ class Told:
 
     def __init__(self) -> None:
         self.resident, self.level, self.step, self.is_paused = 100 * MIB, 100 * MIB, 1, False
+        self.on_gpu = (GIB, GIB)
 
     def lines(self, guard: Guard | None = None) -> PeakLines:
         source = PeakSource(
-            resident=lambda: self.resident,
-            level=lambda: self.level,
+            memory=lambda: {"cpu": (self.resident, self.level), "cuda:0": self.on_gpu},
             step=lambda: self.step,
             is_paused=lambda: self.is_paused,
         )
@@ -63,7 +63,7 @@ def test_the_line_at_the_highest_look_is_known() -> None:
         told.resident = 150 * MIB
         lines.look()
     # then
-    (line,) = lines.of_steps([1])
+    (line,) = lines.of_steps("cpu", [1])
     assert line.text == "leave.wait(20)"
     assert line.function.endswith("evaluate")
 
@@ -74,7 +74,7 @@ def test_a_level_as_at_the_last_steps_end_is_not_looked_at() -> None:
     with working(lines):
         told.resident = told.level + MIB
         lines.look()
-    assert lines.of_steps([1]) == ()
+    assert lines.of_steps("cpu", [1]) == ()
 
 
 def test_a_lower_look_does_not_replace_a_higher_one() -> None:
@@ -89,7 +89,7 @@ def test_a_lower_look_does_not_replace_a_higher_one() -> None:
     told.resident = 120 * MIB
     lines.look()
     # then
-    assert lines.of_steps([1])[0].text == "leave.wait(20)"
+    assert lines.of_steps("cpu", [1])[0].text == "leave.wait(20)"
 
 
 def test_of_several_steps_the_highest_counts() -> None:
@@ -101,8 +101,24 @@ def test_of_several_steps_the_highest_counts() -> None:
     told.step, told.resident = 2, 180 * MIB
     lines.watched = threading.get_ident()
     lines.look()
-    assert lines.of_steps(range(1, 3))[0].text == "lines.look()"
-    assert lines.of_steps(range(1, 2))[0].text == "leave.wait(20)"
+    assert lines.of_steps("cpu", range(1, 3))[0].text == "lines.look()"
+    assert lines.of_steps("cpu", range(1, 2))[0].text == "leave.wait(20)"
+
+
+def test_each_device_has_its_own_peak() -> None:
+    # given
+    told = Told()
+    lines = told.lines()
+    with working(lines):
+        told.on_gpu = (2 * GIB, GIB)
+        lines.look()
+    # when the resident memory is high somewhere else
+    lines.watched = threading.get_ident()
+    told.resident = 150 * MIB
+    lines.look()
+    # then
+    assert lines.of_steps("cuda:0", [1])[0].text == "leave.wait(20)"
+    assert lines.of_steps("cpu", [1])[0].text == "lines.look()"
 
 
 def test_old_steps_are_forgotten() -> None:
@@ -111,8 +127,8 @@ def test_old_steps_are_forgotten() -> None:
     told.resident = 150 * MIB
     for told.step in range(1, 400):
         lines.look()
-    assert lines.of_steps([1]) == ()
-    assert lines.of_steps([399])
+    assert lines.of_steps("cpu", [1]) == ()
+    assert lines.of_steps("cpu", [399])
 
 
 def test_an_error_switches_the_part_off(caplog: pytest.LogCaptureFixture) -> None:

@@ -73,6 +73,20 @@ def test_what_was_before_the_run_is_not_its_first_peak(cuda: FakeCuda, make_coun
     assert _one(counters.sample(1, thorough=False)).peak_allocated == 12 * MIB
 
 
+def test_memory_in_the_middle_of_a_step_is_read_beside_the_peaks(cuda: FakeCuda, make_counters: MakeCounters) -> None:
+    # given
+    cuda.malloc(4 * MIB)
+    counters = make_counters()
+    counters.sample(1, thorough=False)
+    # when
+    address = cuda.malloc(512 * MIB)
+    meanwhile = counters.meanwhile()
+    cuda.free(address)
+    # then
+    assert meanwhile == {"cuda:0": (516 * MIB, 4 * MIB)}
+    assert _one(counters.sample(2, thorough=False)).peak_allocated == 516 * MIB
+
+
 def test_the_first_peak_of_a_device_used_later_is_in_the_run(cuda: FakeCuda, make_counters: MakeCounters) -> None:
     # given a program that uses no device yet
     counters = make_counters()
