@@ -25,10 +25,10 @@ from tbmem.runtime.profiling.address_recorder import AddressRecorder
 from tbmem.runtime.profiling.schedule import (
     SchedulePoint,
     ScheduleState,
-    beat_at,
     describe_schedule,
     is_free,
-    next_beat,
+    next_occurrence,
+    occurrence_at,
     schedule_at,
     short_run_finding,
 )
@@ -95,7 +95,7 @@ class MemoryProfiler(Lifecycle):
         self._step_began = 0.0
         self._gave_way = self._awaits_resume = self._has_reported_end = self._is_too_large = False
         self._nodes = self._step_nodes = 0
-        self._resumed_after = self._beat = 0
+        self._resumed_after = self._expected = 0
 
     def __enter__(self) -> MemoryProfiler:
         super().__enter__()
@@ -128,27 +128,27 @@ class MemoryProfiler(Lifecycle):
         return self._window is None and coming <= {ScheduleState.WAIT, ScheduleState.STOPPED}
 
     def expect(self, step: int, findings: Iterable[Finding]) -> None:
-        """Record the next beat of a spike that comes back, once, if the schedule leaves it out.
+        """Record the next occurrence of a spike that comes back, once, if the schedule leaves it out.
 
         Args:
             step: Number of steps that have ended.
             findings: What was found with the last of them.
         """
-        beats = (finding for finding in findings if finding.kind is FindingKind.PERIODIC)
+        periodic = (finding for finding in findings if finding.kind is FindingKind.PERIODIC)
         config, after = self.config, self._resumed_after
-        beat = next((next_beat(each, step + after) - after for each in beats), None)
-        if beat is None or self._beat or not self._is_running or not config.enabled or not config.repeat:
+        expected = next((next_occurrence(each, step + after) - after for each in periodic), None)
+        if expected is None or self._expected or not self._is_running or not config.enabled or not config.repeat:
             return
-        if not is_free(range(beat - 2, beat + 1), config):
+        if not is_free(range(expected - 2, expected + 1), config):
             return
-        self._beat = beat
+        self._expected = expected
         if self.is_done:
             self.is_done, self._step = False, step + 1  # it was not called any more
         if config.address_book:
             self._addresses.open()
 
     def _point(self, step: int) -> SchedulePoint:
-        return beat_at(step, self._beat, self.config) or schedule_at(step, self.config)
+        return occurrence_at(step, self._expected, self.config) or schedule_at(step, self.config)
 
     def watch(self, model: torch.nn.Module | None, *optimizers: torch.optim.Optimizer) -> None:
         """Name the model's parameters, buffers and modules as in ``named_parameters()``, and record optimizer state."""
@@ -280,7 +280,7 @@ class MemoryProfiler(Lifecycle):
             self._step_began = time.perf_counter()
         stopped = point.state is ScheduleState.STOPPED
         measured = len(self.ledger.plain_steps) == PLAIN_STEPS or not self.config.enabled
-        self.is_done = stopped and measured and self._beat < self._step and not self._snapshots.waits_for_history
+        self.is_done = stopped and measured and self._expected < self._step and not self._snapshots.waits_for_history
         if self.is_done:
             self._addresses.close()
         if stopped and not self._has_reported_end:
@@ -293,8 +293,8 @@ class MemoryProfiler(Lifecycle):
         if state is ScheduleState.WAIT:
             self._log("profiler · %s wait", self._steps(config.wait))
             return False
-        is_beat = number > config.repeat > 0
-        if state is ScheduleState.WARMUP or (config.warmup == 0 and not is_beat):
+        is_extra = number > config.repeat > 0
+        if state is ScheduleState.WARMUP or (config.warmup == 0 and not is_extra):
             self._prepare_window(number)
         window = self._window
         if window is None or state is ScheduleState.WARMUP:
@@ -302,8 +302,8 @@ class MemoryProfiler(Lifecycle):
         if self._step_nodes * BYTES_PER_NODE > parse_bytes(config.max_records):
             self._leave_out_too_large(window)
             return True
-        of = ": the next beat of a spike" if is_beat else f" of {config.repeat}" if config.repeat else ""
-        self._log("profiler · %s recording (window %d%s)", self._steps(2 if is_beat else config.active), number, of)
+        of = ": the next occurrence of a spike" if is_extra else f" of {config.repeat}" if config.repeat else ""
+        self._log("profiler · %s recording (window %d%s)", self._steps(2 if is_extra else config.active), number, of)
         window.begin()
         return True
 

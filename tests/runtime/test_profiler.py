@@ -58,7 +58,7 @@ def test_one_trace_per_window_with_the_guides_steps(tmp_path: Path, train_step: 
 
 
 @pytest.mark.parametrize("calls", ["each step", "none while it is done"])
-def test_the_next_beat_of_a_spike_is_recorded_once(calls: str, tmp_path: Path, train_step: TrainStep) -> None:
+def test_the_next_occurrence_of_a_spike_is_recorded_once(calls: str, tmp_path: Path, train_step: TrainStep) -> None:
     # given a schedule that has ended, and a spike of each tenth step
     profiler = MemoryProfiler(folder=tmp_path, wait=0, warmup=0, active=1, repeat=1)
     about = {"kind": FindingKind.PERIODIC, "severity": Severity.INFO, "device": "cpu", "message": "", "first_step": 10}
@@ -78,7 +78,7 @@ def test_the_next_beat_of_a_spike_is_recorded_once(calls: str, tmp_path: Path, t
     assert profiler.ledger.windows[1].address_book is not None
 
 
-def test_a_beat_within_the_schedule_is_left_to_it(tmp_path: Path, train_step: TrainStep) -> None:
+def test_an_occurrence_within_the_schedule_is_left_to_it(tmp_path: Path, train_step: TrainStep) -> None:
     profiler = MemoryProfiler(folder=tmp_path, wait=35, warmup=2, active=3, repeat=1)
     about = {"kind": FindingKind.PERIODIC, "severity": Severity.INFO, "device": "cpu", "message": "", "first_step": 10}
     evidence = {"member_steps": [10, 20, 30], "period_steps": 10}

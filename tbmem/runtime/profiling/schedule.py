@@ -30,7 +30,7 @@ class SchedulePoint:
     last: bool
 
 
-_PREPARED = 4  # steps before a beat in which it must be known
+_PREPARED = 4  # steps before an occurrence in which it must be known
 _CYCLE = (ScheduleState.WAIT, ScheduleState.WARMUP, ScheduleState.ACTIVE)
 
 
@@ -60,19 +60,19 @@ def is_free(steps: Iterable[int], config: ProfilingConfig) -> bool:
     return states <= {ScheduleState.WAIT, ScheduleState.STOPPED}
 
 
-def next_beat(periodic: Finding, step: int) -> int:
+def next_occurrence(periodic: Finding, step: int) -> int:
     """The first step in which a periodic spike is expected again, and that a window can still be prepared for."""
     last, period = periodic.evidence["member_steps"][-1], periodic.evidence["period_steps"]
     return int(last + period * max(-(-(step + _PREPARED - last) // period), 1))
 
 
-def beat_at(step: int, beat: int, config: ProfilingConfig) -> SchedulePoint | None:
+def occurrence_at(step: int, expected: int, config: ProfilingConfig) -> SchedulePoint | None:
     """The state around a step beyond the schedule: one warms up, that before it is recorded, to compare, and it."""
     number = config.repeat + 1
-    if beat and step == beat - 2:
+    if expected and step == expected - 2:
         return SchedulePoint(ScheduleState.WARMUP, number, True, True)
-    if beat and beat - 1 <= step <= beat:
-        return SchedulePoint(ScheduleState.ACTIVE, number, step < beat, step == beat)
+    if expected and expected - 1 <= step <= expected:
+        return SchedulePoint(ScheduleState.ACTIVE, number, step < expected, step == expected)
     return None
 
 

@@ -56,7 +56,7 @@ def test_what_made_a_spike_is_named_where_a_window_covered_it(traces: dict[Path,
     assert finding.first_step == 3
 
 
-def test_a_beat_of_a_periodic_spike_is_explained_by_the_window_that_has_one(traces: dict[Path, range]) -> None:
+def test_an_occurrence_of_a_periodic_spike_is_explained_by_the_window_that_has_one(traces: dict[Path, range]) -> None:
     # given a spike of each 20th step, of which step 3 is one
     periodic = spike(83, FindingKind.PERIODIC)
     periodic.evidence.update(member_steps=[43, 63, 83], period_steps=20)

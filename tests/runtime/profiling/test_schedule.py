@@ -11,10 +11,10 @@ from tbmem.config.schema import ProfilingConfig
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.runtime.profiling.schedule import (
     ScheduleState,
-    beat_at,
     describe_schedule,
     is_free,
-    next_beat,
+    next_occurrence,
+    occurrence_at,
     schedule_at,
 )
 
@@ -84,19 +84,19 @@ def test_schedule_in_words_of_a_run_that_is_resumed() -> None:
     assert describe_schedule(ProfilingConfig(repeat=1), resumed_after=12) == "records steps 16-18"
 
 
-@pytest.mark.parametrize(("step", "beat"), [(95, 120), (115, 120), (116, 120), (117, 150), (200, 210)])
-def test_the_next_beat_leaves_time_to_prepare(step: int, beat: int) -> None:
+@pytest.mark.parametrize(("step", "occurrence"), [(95, 120), (115, 120), (116, 120), (117, 150), (200, 210)])
+def test_the_next_occurrence_leaves_time_to_prepare(step: int, occurrence: int) -> None:
     # given a spike of each 30th step, last seen in step 90
     evidence = {"member_steps": [30, 60, 90], "period_steps": 30}
     about = {"kind": FindingKind.PERIODIC, "severity": Severity.INFO, "device": "cpu", "message": ""}
     periodic = Finding(first_step=30, last_step=90, evidence=evidence, **about)  # type: ignore[arg-type]
     # when / then
-    assert next_beat(periodic, step) == beat
+    assert next_occurrence(periodic, step) == occurrence
 
 
-def test_a_beat_is_recorded_with_the_step_before_it() -> None:
+def test_an_occurrence_is_recorded_with_the_step_before_it() -> None:
     config = ProfilingConfig(repeat=2)
-    points = [beat_at(step, 20, config) for step in range(17, 22)]
+    points = [occurrence_at(step, 20, config) for step in range(17, 22)]
     assert [point and point.state.value for point in points] == [None, "warmup", "active", "active", None]
     assert [point.window for point in points if point is not None] == [3, 3, 3]
 
