@@ -206,6 +206,8 @@ class _ReferrerSearch:
         following: dict[int, Any] = {}
         objects = list(frontier.values())
         referrers = gc.get_referrers(*objects)
+        # a name first: a class is also referred to by each of its objects, and by caches with classes as keys
+        referrers.sort(key=lambda one: id(one) not in self._modules and id(one) not in self._named)
         self._ours |= {id(objects), id(referrers), id(frontier), id(following), id(self._holders)}
         for holder in referrers[:_WIDEST]:
             if id(holder) in self._ours or type(holder) in (Reference, FrameType):

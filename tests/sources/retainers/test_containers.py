@@ -5,13 +5,16 @@ from __future__ import annotations
 import functools
 import sys
 import warnings
+import weakref
 from collections import deque
 from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from tbmem.model.evidence import HolderKind
+from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.syntax import SourceCode
 from tbmem.sources.retainers.candidates import SearchContext
 from tbmem.sources.retainers.containers import Grown, add_container, add_filling, grown_containers, with_grown_inside
@@ -169,3 +172,20 @@ def test_figures_that_are_never_closed_are_held_by_pyplots_registry() -> None:
     assert holders[0].name == "Gcf.figs"
     assert holders[0].bytes_per_element >= 100 * 100 * 4
     assert [line.text for line in holders[0].lines] == ["pyplot.figure(figsize=(1, 1)).canvas.draw()"]
+
+
+def test_finalizers_of_what_lives_for_ever_are_held_by_their_registry() -> None:
+    # given: a cache of tbmem's own has the registry's class as a key
+    plain.length_function(weakref.finalize)
+    model = torch.nn.Linear(2, 2)
+
+    def step(i: int) -> None:
+        weakref.finalize(model, print, torch.ones(1000))
+
+    # when
+    holders, _ = hunt_in(step)
+    for each in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        each.detach()
+    # then
+    assert holders[0].name == "finalize._registry"
+    assert [line.text for line in holders[0].lines] == ["weakref.finalize(model, print, torch.ones(1000))"]
