@@ -42,6 +42,7 @@ from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.sources.counters.devices import CPU
 from tbmem.sources.counters.host import HostMemory
 from tbmem.sources.counters.sampler import Counters
+from tbmem.sources.torch_state.data_loaders import methods_in_workers
 from tbmem.sources.torch_state.out_of_memory import out_of_memory_in
 
 PART = "monitor"
@@ -366,12 +367,18 @@ class MemoryMonitor(Lifecycle):
             self._devices.pop(CPU, None)
             awaits, patterns = self._investigator is not None, self._patterns
             lines = partial(self._lines_at_peak, device)
-            detector = Detector(patterns, awaits_evidence=awaits, peak_lines=lines) if patterns is not None else None
+            detector = None
+            if patterns is not None:
+                workers = self._methods_in_workers
+                detector = Detector(patterns, awaits_evidence=awaits, peak_lines=lines, in_workers=workers)
             state = self._devices[device] = _DeviceState(detector)
         return state
 
     def _lines_at_peak(self, device: str, steps: Iterable[int]) -> Sequence[CodeLine]:
         return self._peak_lines.of_steps(device, steps) if self._peak_lines is not None else ()
+
+    def _methods_in_workers(self) -> Sequence[CodeLine]:
+        return self._guard.run("data sets in workers", methods_in_workers) or ()
 
     def _detectors(self) -> dict[str, Detector]:
         return {name: state.detector for name, state in self._devices.items() if state.detector is not None}

@@ -37,6 +37,7 @@ class Detector:
         patterns: When memory is called leaking, spiking or near the end.
         awaits_evidence: Whether suspicions are reported, to be answered by ``conclude``.
         peak_lines: Returns the lines that were running at the highest peak of some steps, innermost first.
+        in_workers: Returns the methods that DataLoader workers call; asked once, when they leak.
     """
 
     def __init__(
@@ -45,7 +46,9 @@ class Detector:
         *,
         awaits_evidence: bool = False,
         peak_lines: Callable[[Iterable[int]], Sequence[CodeLine]] = lambda steps: (),
+        in_workers: Callable[[], Sequence[CodeLine]] = lambda: (),
     ) -> None:
+        self._in_workers, self._worker_methods = in_workers, tuple[CodeLine, ...]()
         self._awaits_evidence = awaits_evidence
         self._peak_lines = peak_lines
         patterns = patterns or PatternsConfig()
@@ -307,8 +310,10 @@ class Detector:
         block = channel.block_steps << trend.scale
         known_by = f"the lowest levels of {trend.blocks} consecutive blocks of {block} steps climb"
         conclusion, seen = self._conclusions.get(channel.channel), channel.suspicion(trend, sample, rate)
+        if channel.channel is Channel.WORKERS and not self._worker_methods:
+            self._worker_methods = tuple(self._in_workers())
         if resident is None:
-            return finding_text.leak(sample, seen, conclusion, ahead, known_by)
+            return finding_text.leak(sample, seen, conclusion, ahead, known_by, in_workers=self._worker_methods)
         level = round(host.level_at(trend.last.step) or 0)
         # a trend that has just begun has too few marks of the resident memory for a rate
         resident_rate = max(host.rate(trend), resident / max(seen.judged_steps, 1))

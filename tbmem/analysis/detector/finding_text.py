@@ -40,10 +40,12 @@ def leak(
     known_by: str,
     *,
     alive: Suspicion | None = None,
+    in_workers: Sequence[CodeLine] = (),
 ) -> Finding:
     """Memory is kept from step to step; ``known_by`` says what has shown the growth.
 
     ``alive``: the growth of what is alive, where it makes the resident memory grow by more, which ``seen`` is then.
+    ``in_workers``: where the child processes are DataLoader workers, the methods that they call.
     """
     subject = "" if seen.channel is Channel.ALLOCATED else f"{_SUBJECTS[seen.channel]} "
     subject = subject if alive is None else f"{_SUBJECTS[Channel.HOST]} "
@@ -59,8 +61,7 @@ def leak(
             " which malloc then cannot return"
         )
     if conclusion is None:
-        where = "it is in child processes" if seen.channel is Channel.WORKERS else "no evidence was collected"
-        parts.append(f"{where}: the line that holds it is not known")
+        parts.append(f"{_place(seen, in_workers)}: the line that holds it is not known")
     elif conclusion.outcome is Outcome.OPEN:
         parts.append(f"investigated without a result: {conclusion.reason}")
     else:
@@ -77,6 +78,16 @@ def leak(
     advice = conclusion.advice if conclusion is not None else LEAK_IN_WORKERS * (seen.channel is Channel.WORKERS)
     severity, message = Severity.CRITICAL, " · ".join(parts)
     return make_finding(FindingKind.LEAK, sample, message, evidence, seen.first_step, severity=severity, advice=advice)
+
+
+def _place(seen: Suspicion, in_workers: Sequence[CodeLine]) -> str:
+    """Where a leak is that was not investigated."""
+    if seen.channel is not Channel.WORKERS:
+        return "no evidence was collected"
+    if not in_workers:
+        return "it is in child processes"
+    methods = ", ".join(f"{line.function} at {line}" for line in in_workers)
+    return f"it is in a DataLoader worker, which calls {methods.rstrip(':')}"
 
 
 def suspect(sample: MemorySample, seen: Suspicion) -> Finding:

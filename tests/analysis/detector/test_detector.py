@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from tbmem.analysis.detector.detector import Detector, judge
-from tbmem.model.evidence import Channel, Conclusion, Outcome
+from tbmem.model.evidence import Channel, CodeLine, Conclusion, Outcome
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
 from tbmem.units import GIB, KIB, MIB
@@ -477,6 +477,20 @@ def test_workers_that_grow_are_found_however_many_steps_a_second_has() -> None:
     assert findings[-1].evidence["channel"] == "workers"
     assert "DataLoader worker" in findings[-1].advice
     assert "child processes" in findings[-1].message
+
+
+def test_where_workers_grow_their_data_sets_method_is_named_once_and_for_all() -> None:
+    # given: a loader that is gone at the end of the run
+    workers = [500 * MIB + 2 * MIB * (step // 100) for step in range(9000)]
+    answers = [[CodeLine(file="/a/data.py", line=7, function="Images.__getitem__", text="def __getitem__(self, i):")]]
+    detector = Detector(in_workers=lambda: answers.pop() if answers else ())
+    # when
+    feed(detector, heap([HEAP] * 9000, workers_private=workers, workers_rss=[None] * 9000))
+    # then
+    place = (
+        "it is in a DataLoader worker, which calls Images.__getitem__ at data.py:7  def __getitem__(self, i): the line"
+    )
+    assert place in detector.verdict().message
 
 
 # optimizer steps
