@@ -198,7 +198,9 @@ def _with_fault(source: str, fault: Fault) -> str:
             indent = line[: len(line) - len(line.lstrip())]
             new = line.replace(fault.old, fault.new).splitlines()
             lines[number : number + 1] = [new[0], *(indent + each for each in new[1:])]
-            return "\n".join([*fault.top.splitlines(), *lines]) + "\n"
+            # imports from the future must come first
+            at = max((i + 1 for i, each in enumerate(lines) if each.startswith("from __future__")), default=0)
+            return "\n".join([*lines[:at], *fault.top.splitlines(), *lines[at:]]) + "\n"
     raise SystemExit(f"{fault.name}: no {fault.old!r} in {fault.script}")
 
 
