@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable
 from types import FrameType
 
@@ -17,17 +16,38 @@ _INTERVAL = 0.1
 """Seconds between two questions, which the recording of a longer step shows as calls."""
 _JOIN_SECONDS = 1.0
 _ADD_PENDING_CALL = getattr(ctypes.pythonapi, "Py_AddPendingCall", None)
-_asked: deque[Callable[[], None]] = deque()
 
 
-def _run_asked(_: object) -> int:
-    while _asked:
-        _asked.popleft()()
-    return 0
+class _PendingCall:
+    """What Python calls between two instructions of the main thread.
+
+    It is called as ``PyObject_IsTrue``, so that what it raises (Control-C) is raised in the program.
+
+    Only one at a time: a second one during the first makes Python 3.11 repeat an instruction for ever. There a traced
+    function begins with running pending calls until there are none (``DO_TRACING`` in ceval.c), and within one none
+    is run. So ``function`` becomes ``None`` where Python does nothing more than return to C.
+    """
+
+    def __init__(self) -> None:
+        self.function: Callable[[], None] | None = None
+
+    def ask(self, function: Callable[[], None]) -> None:
+        """Have a function called, unless one still is."""
+        if self.function is None and _ADD_PENDING_CALL is not None:
+            self.function = function
+            _ADD_PENDING_CALL(ctypes.cast(ctypes.pythonapi.PyObject_IsTrue, ctypes.c_void_p), ctypes.py_object(self))
+
+    def __bool__(self) -> bool:
+        try:
+            if self.function is not None:
+                self.function()
+        finally:
+            self.function = None
+        return False
 
 
-_CALL = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_run_asked)
-"""What Python calls, and may call after the recording has ended: so it belongs to this module."""
+_pending_call = _PendingCall()
+"""Python may call it after the recording has ended: so it belongs to this module."""
 
 
 class RecordsLimit:
@@ -45,7 +65,7 @@ class RecordsLimit:
     def __init__(self, exceeds: Callable[[], bool], end: Callable[[], object]) -> None:
         self._exceeds, self._end = exceeds, end
         self._ended = threading.Event()
-        self._is_exceeded = self._is_waiting = False
+        self._is_exceeded = False
         self._pid = Process.number
         self._thread = threading.Thread(target=self._work, name="tbmem records", daemon=True)
 
@@ -57,6 +77,7 @@ class RecordsLimit:
 
     def start(self) -> None:
         """Start asking."""
+        is_ours(__file__)  # what it looks up once is not looked up under the recording's tracer
         self._thread.start()
 
     def stop(self) -> None:
@@ -69,13 +90,9 @@ class RecordsLimit:
         while not self._ended.wait(_INTERVAL):
             if sys.getprofile() is not None:
                 sys.setprofile(None)  # torch's profiler has set its function in all threads, see BackgroundWriter
-            if not self._is_waiting and _ADD_PENDING_CALL is not None:
-                self._is_waiting = True
-                _asked.append(self._in_main_thread)
-                _ADD_PENDING_CALL(_CALL, None)
+            _pending_call.ask(self._in_main_thread)
 
     def _in_main_thread(self) -> None:
-        self._is_waiting = False
         is_free = not self._ended.is_set() and not in_backward() and _runs_the_program(sys._getframe(2))
         if is_free and self.is_exceeded:
             self._end()

@@ -33,6 +33,7 @@ def is_user_file(filename: str) -> bool:
     return _owner(filename) is Owner.USER
 
 
+@functools.lru_cache(maxsize=16384)
 def is_ours(filename: str) -> bool:
     """Whether a file is tbmem's own."""
     return _owner(filename) is Owner.TBMEM

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -60,6 +64,60 @@ def test_a_stopped_one_does_not_end_anything_more() -> None:
     wait_for(recording, 0.7)
     assert recording.ends == 0
     assert not recording.limit.is_exceeded
+
+
+def test_a_question_that_takes_long_is_not_asked_again_within_itself() -> None:
+    # given a recording that traces Python, and a program that has its own signals: in Python 3.11 a second pending call
+    # during the first one makes the first traced function repeat its first instruction for ever
+    program = """
+        import signal, sys, time
+        from tbmem.runtime.profiling import records_limit
+
+        def look(asked=[]):
+            asked.append(time.monotonic())
+            while time.monotonic() < asked[-1] + 0.3:
+                repr(records_limit)
+            return False
+
+        records_limit._runs_the_program = lambda frame: True
+        limit = records_limit.RecordsLimit(look, lambda: None)
+        limit.start()
+        sys.setprofile(lambda *event: None)
+        until = time.monotonic() + 2
+        while time.monotonic() < until:
+            sum(range(100))
+        sys.setprofile(None)
+        limit.stop()
+        print("asked", len(look.__defaults__[0]))
+    """
+    # when
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60, check=True
+    )
+    # then
+    assert int(done.stdout.split()[1]) >= 2
+
+
+def test_control_c_during_a_question_reaches_the_program() -> None:
+    # given
+    def ask() -> bool:
+        signal.raise_signal(signal.SIGINT)
+        return False
+
+    limit = RecordsLimit(ask, lambda: None)
+
+    def train() -> None:
+        limit.start()
+        until = time.monotonic() + 30
+        while time.monotonic() < until:
+            sum(range(1000))
+
+    # when, then
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            train()
+    finally:
+        limit.stop()
 
 
 def test_a_backward_pass_is_not_interrupted() -> None:
