@@ -36,6 +36,7 @@ UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 SIZE = r"([+-]?[\d ]*\d(?:\.\d+)?) (B|KiB|MiB|GiB|TiB)"
 RATE = SIZE + r"(?:/step| per step| a step)"
 PEAK = r"(?:resident peak|highest level|peak|highest) [^\n:·]*: " + SIZE
+OWN = r"of this tbmem " + SIZE
 FORECAST = r"out of memory in ~([\d ]+) steps? \(([^)]*)\)"
 SECONDS = {"d": 86400, "h": 3600, "min": 60, "s": 1, "ms": 1e-3}
 
@@ -185,6 +186,9 @@ def log_readings(screens: Screens) -> Iterator[Reading]:
         peak = max((row[counter] for row in counted if row.get(counter) is not None), default=None)
         last = own[-1]
         figures = {"allocated": last["allocated"], "reserved": last.get("reserved"), "peak": peak}
+        if counter == "host_peak_rss" and peak is not None:
+            tbmems = next(row.get("host_own") or 0 for row in counted if row.get(counter) == peak)
+            figures |= {"tbmem's own at the peak": tbmems, "peak without tbmem's own": peak - tbmems}
         yield from _present(_of(last["rank"], device), "log", {**figures, "capacity": last.get("device_total")})
     for verdict in ends[-1]["verdicts"] if ends else ():
         yield from finding_readings(verdict, "log, verdict")
@@ -239,12 +243,15 @@ def console_readings(screens: Screens) -> Iterator[Reading]:
             yield from sentence_readings(line, of, "console")
         for value, tolerance in sizes("\n".join(screens.console.splitlines()[-8:]), PEAK):
             yield Reading("peak", of, "console", value, tolerance)
+        for value, tolerance in sizes(screens.console, OWN):
+            yield Reading("tbmem's own at the peak", of, "console", value, tolerance)
     rank = screens.summary.get("rank", 0)
     for device, kind in screens.summary.get("verdicts", {}).items():
         yield Reading("verdict", _of(rank, device), "summary --json", kind)
     for device, peak in screens.summary.get("peak", {}).items():
         of = _of(rank, device)
-        yield from _present(of, "summary --json", {"peak": peak["bytes"], "peak step": peak["step"]})
+        figures = {"peak": peak["bytes"], "peak step": peak["step"], "tbmem's own at the peak": peak["own"] or None}
+        yield from _present(of, "summary --json", figures)
         for value, tolerance in sizes(peak["text"], SIZE):
             yield Reading("peak", of, "summary --json, in words", value, tolerance)
     if screens.summary:
@@ -259,6 +266,7 @@ def card_figures(card: Mapping[str, Any]) -> dict[str, Any]:
         "reserved": "reserved",
         "peak": "peak",
         "peak_step": "peak step",
+        "peak_own": "tbmem's own at the peak",
         "total": "capacity",
         "capacity": "capacity",
         "headroom": "headroom",
@@ -293,15 +301,25 @@ def check_readings(screens: Screens) -> Iterator[Reading]:
     yield from _status(found, "check --json")
     for one in found["checks"]:
         of = one["place"]
-        figure = {"max-peak": "peak", "max-growth": "growth per step"}.get(one["check"])
-        if figure is None:
+        if one["check"] == "max-peak":
+            yield from _peak_check_readings(one)
+        elif one["check"] == "max-growth":
+            yield from _present(of, "check --json", {"growth per step": one["measured"]}, 0.5)
+            for value, tolerance in list(sizes(one["message"], SIZE))[:1]:
+                yield Reading("growth per step", of, "check", value, tolerance)
+        else:
             for line in one["details"]:
                 yield from sentence_readings(line, of, "check, in words")
-            continue
-        if one["measured"] is not None:
-            yield Reading(figure, of, "check --json", one["measured"], 0.5)
-        for value, tolerance in list(sizes(one["message"], SIZE))[:1]:
-            yield Reading(figure, of, "check", value, tolerance)
+
+
+def _peak_check_readings(check: Mapping[str, Any]) -> Iterator[Reading]:
+    """The limit of a peak is one of the program's: what tbmem itself has added is told, and subtracted."""
+    said = list(sizes(check["message"].partition(", at most ")[0], SIZE))
+    figures = ("peak", "peak without tbmem's own", "tbmem's own at the peak")[: len(said)]
+    measured = figures[min(1, len(figures) - 1)]
+    yield from _present(check["place"], "check --json", {measured: check["measured"]})
+    for figure, (value, tolerance) in zip(figures, said, strict=True):
+        yield Reading(figure, check["place"], "check", value, tolerance)
 
 
 def report_readings(screens: Screens) -> Iterator[Reading]:

@@ -30,9 +30,9 @@ _OUTLIER_AT = 0.75
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSize:
-    """Sizes of the demo's model; the defaults train a step in a tenth of a second on two cores."""
+    """Sizes of the demo's model; the defaults train a step in a tenth of a second on one core."""
 
-    layers: int = 4
+    layers: int = 2
     width: int = 128
     heads: int = 4
     context: int = 128
