@@ -20,7 +20,7 @@ demo: $(VENV)/.installed                 ## train a small model under tbmem, see
 	@echo "To use the commands named above: source $(BIN)/activate"
 
 test: lint browser   ## all checks, the same for people and CI; two at a time with a thread each, a file stays together
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-torch-versions: $(TORCH_TESTS)       ## what depends on torch's version, on others than the one of `make test`
 

@@ -33,7 +33,6 @@ DEMO = ["-m", "tbmem", "demo", "--device", "cpu"]
 RUNS = {
     "leak": [*DEMO, "--inject", "leak"],
     "spike": [*DEMO, "--inject", "spike"],
-    "none": [*DEMO, "--steps", "40"],
     "json": [*DEMO, "--steps", "40", "--json"],
     "out of memory": ["-c", textwrap.dedent(OUT_OF_MEMORY)],
 }

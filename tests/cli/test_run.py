@@ -146,13 +146,14 @@ def test_a_signal_ends_it_as_it_would_python(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tbmem", "run", script]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path) as child:
         assert child.stdout is not None
-        assert child.stderr is not None
         child.stdout.readline()
         time.sleep(0.3)  # the live log is written ten times a second
         child.send_signal(signal.SIGTERM)
-        said = child.stderr.read().decode()
-
-        assert child.wait(timeout=60) == -signal.SIGTERM
+        try:
+            said = child.communicate(timeout=60)[1].decode()
+        finally:
+            child.kill()
+    assert child.returncode == -signal.SIGTERM
     assert "SIGTERM after step 3: all records are written; the run ends here" in said
     (log,) = tmp_path.glob("runs/*/plugins/tbmem/monitor.jsonl")
     assert read_monitor_log(log).end is None
