@@ -7,8 +7,8 @@ with which arguments and stand-in data (`program_data.py`). Nothing is fetched, 
 each run has a copy. A program whose packages are missing is left out and named. For each: the verdict and what was
 reported, steps, exit codes, whether standard output is the same (times masked; of a program that is interrupted, as far
 as both came), processor time and resident peak of all its processes beside those of the plain run, and the size of the
-run's folder. With ``--faults`` leaks and spikes are put into programs; the size of a leak is compared with how much
-higher the resident peak of the faulty program is than that of the sound one, both without tbmem, for each step.
+run's folder. With ``--faults`` leaks and spikes are put into programs; the size of a leak is compared with the growth
+of the resident memory, without tbmem's own, in the second half of the run: the median slope between its steps.
 
 Results are added to FILE, a line of JSON each, and what is there already is not run again.
 """
@@ -32,7 +32,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import zip_longest
+from itertools import combinations, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -155,13 +155,8 @@ def run_recipe(recipe: Recipe, given: argparse.Namespace) -> dict[str, Any]:
 
 
 def run_fault(fault: Fault, given: argparse.Namespace) -> dict[str, Any]:
-    """A program with a fault, watched, as a row; without tbmem its resident peak beside that of the sound program."""
+    """A program with a fault, watched, as a row."""
     (recipe,) = [each for each in RECIPES if each.title == fault.script]
-    peaks = []
-    for is_faulty in (False, True):
-        with tempfile.TemporaryDirectory() as name:
-            folder = _prepared(recipe, given.checkouts, Path(name), fault if is_faulty else None)
-            peaks.append(run(recipe, folder, [], fault.seconds).peak_bytes)
     with tempfile.TemporaryDirectory() as name:
         folder = _prepared(recipe, given.checkouts, Path(name), fault)
         ended, told = watch(recipe, folder, given, fault.seconds)
@@ -177,7 +172,6 @@ def run_fault(fault: Fault, given: argparse.Namespace) -> dict[str, Any]:
         "line": any(fault.line in text for each in evidence for text in _texts(each)),
         "holder": any(fault.holder in str(each.get("holder")) for each in evidence),
         "rate": rates[-1] if rates else None,
-        "growth": (peaks[1] - peaks[0]) / max(told["steps"], 1),
         "errors": ended.errors[-300:] if ended.exit_code not in FINE else "",
     }
 
@@ -299,6 +293,7 @@ def read_run(logs: Path) -> dict[str, Any]:
     """What the live log tells: verdicts, findings, steps, and how fast the resident memory grew (bytes a step)."""
     findings: list[dict[str, Any]] = []
     verdicts: list[dict[str, Any]] = []
+    levels: dict[int, int] = {}
     steps = peak = 0
     for record in _records(logs):
         if record["type"] == "finding" and record["kind"] not in QUIET:
@@ -306,6 +301,7 @@ def read_run(logs: Path) -> dict[str, Any]:
         elif record["type"] == "samples" and record.get("host_rss"):
             peak = max(peak, record.get("host_peak_rss") or record["host_rss"])
             steps = max(steps, record["step"])
+            levels[record["step"]] = record["host_rss"] - (record.get("host_own") or 0)
         elif record["type"] == "end":
             verdicts += record["verdicts"]
             steps = max(steps, record["steps"])
@@ -317,7 +313,16 @@ def read_run(logs: Path) -> dict[str, Any]:
         "findings": told,
         "steps": steps,
         "resident_peak": peak,
+        "growth": growth(levels),
     }
+
+
+def growth(levels: Mapping[int, int]) -> float | None:
+    """Bytes a step by which a level rises in the second half of a run: the median slope (Theil and Sen)."""
+    rows = sorted(levels.items())
+    rows = rows[len(rows) // 2 :: max(len(rows) // 1000, 1)]
+    slopes = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in combinations(rows, 2)]
+    return statistics.median(slopes) if slopes else None
 
 
 def _records(logs: Path) -> Iterator[dict[str, Any]]:
