@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import torch
 
 from tbmem.model.finding import FindingKind
-from tbmem.runtime.callback import MemoryCallback
+from tbmem.model.monitor_log import read_monitor_log
 from tbmem.runtime.evidence.peak_lines import PART, PeakLines, PeakSource
 from tbmem.runtime.process.guard import Guard
 from tbmem.units import GIB, MIB
+from tests.conftest import PROJECT
 
 
 class Told:
@@ -144,24 +147,36 @@ def test_an_error_switches_the_part_off(caplog: pytest.LogCaptureFixture) -> Non
     assert PART in guard.failed
 
 
+SPIKE = """
+import torch
+from tbmem import MemoryCallback
+
+def train():
+    return float(torch.ones(1 << 20).sum())
+
+def evaluate():
+    scores = torch.ones(16 << 20)
+    return float(sum((scores + number).sum() for number in range(12)))
+
+with MemoryCallback(profiling={"enabled": False}) as memory:
+    for step in range(60):
+        for _ in range(20):
+            train()
+        if step == 45:
+            evaluate()
+        memory.step()
+"""
+
+
 @pytest.mark.slow
 def test_a_spike_names_its_line_without_a_window(tmp_path: Path) -> None:
-    # given: a loop without windows
-    def train() -> float:
-        return float(torch.ones(1 << 20).sum())
-
-    def evaluate() -> float:
-        scores = torch.ones(16 << 20)
-        return float(sum((scores + number).sum() for number in range(12)))
-
-    with MemoryCallback(profiling={"enabled": False}, run={"logdir": str(tmp_path)}) as memory:
-        for step in range(60):
-            for _ in range(20):
-                train()
-            if step == 45:
-                evaluate()
-            memory.step()
+    # given a loop without windows, in a process whose heap is its own
+    (tmp_path / "train.py").write_text(SPIKE)
+    # when
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, env=environment, check=True, timeout=120)
     # then
-    (spike,) = [finding for finding in memory.summary.findings if finding.kind is FindingKind.SPIKE]
+    (log,) = tmp_path.glob("runs/*/plugins/tbmem/monitor.jsonl")
+    (spike,) = [finding for finding in read_monitor_log(log).findings if finding.kind is FindingKind.SPIKE]
     assert "scores" in spike.evidence["line"]["text"]
     assert "evaluate" in spike.message
