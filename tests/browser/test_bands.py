@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from tbmem.analysis.plots.time_axis import time_axis_of
+from tbmem.analysis.recordings.result import Analysis
 from tbmem.model.timeline import AllocationTimeline, save_timeline
 from tbmem.model.timeline_tables import AllocationRows, DeviceTotals
 from tbmem.offline.analyze import analyze
@@ -130,9 +132,14 @@ def highest(answer: dict[str, Any], shown: tuple[float, float]) -> int:
     return max(*answer["total"][inside], *(answer["reserved"] or [0])[inside], 1)
 
 
+@cache
+def _analysis(path: Path) -> Analysis:
+    return analyze(path)
+
+
 def truth(path: Path, answer: dict[str, Any], shown: tuple[float, float], columns: int, near: float) -> tuple[Any, Any]:
     """The least and the most that a column may show: what was allocated in it, read from the file without the tab."""
-    analysis = analyze(path)
+    analysis = _analysis(path)
     clock, curve = time_axis_of(analysis.timeline, analysis.main.number), analysis.timeline.curve(analysis.main.number)
     x = clock.x(curve.event, answer["axis"]["axis"])
     edges = np.linspace(*shown, columns + 1)
