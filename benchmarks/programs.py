@@ -7,8 +7,12 @@ with which arguments and stand-in data (`program_data.py`). Nothing is fetched, 
 each run has a copy. A program whose packages are missing is left out and named. For each: the verdict and what was
 reported, steps, exit codes, whether standard output is the same (times masked; of a program that is interrupted, as far
 as both came), processor time and resident peak of all its processes beside those of the plain run, and the size of the
-run's folder. With ``--faults`` leaks and spikes are put into programs; the size of a leak is compared with the growth
-of the resident memory, without tbmem's own, in the second half of the run: the median slope between its steps.
+run's folder.
+
+With ``--faults`` leaks and spikes are put into programs. The size of a leak is compared with how much more is resident
+at the end of the program with it than of the sound one, both plain and after malloc has given back what is free, for
+each step ("kept"). "growth" is that of the watched run's resident memory, without tbmem's own, in the second half of
+its steps: the median slope between them, in which memory that is free counts.
 
 Results are added to FILE, a line of JSON each, and what is there already is not run again.
 """
@@ -30,7 +34,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, zip_longest
 from pathlib import Path
@@ -160,6 +164,10 @@ def run_fault(fault: Fault, given: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = _prepared(recipe, given.checkouts, Path(name), fault)
         ended, told = watch(recipe, folder, given, fault.seconds)
+    kept = None
+    if fault.kind == "leak":
+        with_it, without = (resident_at_end(recipe, given.checkouts, each, fault.seconds) for each in (fault, None))
+        kept = (with_it - without) / told["steps"] if with_it and without and told["steps"] else None
     findings = [finding for finding in told["findings"] if finding["kind"] == fault.kind]
     evidence = [finding["evidence"] for finding in findings]
     rates = [rate for each in evidence if (rate := each.get("bytes_per_step"))]
@@ -172,8 +180,18 @@ def run_fault(fault: Fault, given: argparse.Namespace) -> dict[str, Any]:
         "line": any(fault.line in text for each in evidence for text in _texts(each)),
         "holder": any(fault.holder in str(each.get("holder")) for each in evidence),
         "rate": rates[-1] if rates else None,
+        "kept": kept,
         "errors": ended.errors[-300:] if ended.exit_code not in FINE else "",
     }
+
+
+def resident_at_end(recipe: Recipe, checkouts: Path, fault: Fault | None, seconds: float) -> int | None:
+    """Bytes that are resident at a plain program's end, without what is free; ``None`` if it did not end by itself."""
+    with tempfile.TemporaryDirectory() as name:
+        folder, file = _prepared(recipe, checkouts, Path(name), fault), Path(name, "resident")
+        measured = replace(recipe, environment={**recipe.environment, "RESIDENT_AT_END": str(file)})
+        ended = run(measured, folder, [], seconds)
+        return int(file.read_text()) if file.exists() and not ended.interrupted else None
 
 
 def _texts(evidence: Mapping[str, Any]) -> Iterator[str]:
@@ -378,20 +396,21 @@ def _program_line(row: Mapping[str, Any]) -> list[str]:
 
 
 def _table_of_faults(rows: Sequence[Mapping[str, Any]]) -> str:
-    header = ["fault", "kind", "steps", "found", "line", "holder", "bytes a step", "resident growth", "ratio"]
+    header = ["fault", "kind", "steps", "found", "line", "holder", "bytes a step", "kept", "ratio", "growth"]
     return table(header, [_fault_line(row) for row in rows])
 
 
 def _fault_line(row: Mapping[str, Any]) -> list[str]:
-    rate, growth = row["rate"], row["growth"]
+    rate, kept, growth = row["rate"], row["kept"], row["growth"]
     return [
         row["name"],
         row["kind"],
         str(row["steps"]),
         *("yes" if row[key] else "no" for key in ("found", "line", "holder")),
         f"{rate:.0f}" if rate else "-",
+        f"{kept:.0f}" if kept else "-",
+        f"{rate / kept:.2f}" if rate and kept else "-",
         f"{growth:.0f}" if growth else "-",
-        f"{rate / growth:.2f}" if rate and growth else "-",
     ]
 
 

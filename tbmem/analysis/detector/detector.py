@@ -27,6 +27,10 @@ _SHARE_EXPLAINED = 0.5  # share of the resident memory's growth that malloc must
 _SHARE_OF_TWIN = 0.3
 """The same where that grows as well: Python's own objects lie outside of malloc's heap."""
 _PINNED = 2.0  # times the growth of what is alive by which the resident memory grows where the heap cannot shrink
+_LOOK = 64
+"""Steps in which evidence is collected, with room to spare."""
+_URGENT = 128
+"""Steps left from which on a leak does not wait for evidence."""
 _SPIKES = 16  # spikes that are remembered, the highest ones
 
 
@@ -202,8 +206,11 @@ class Detector:
                 return self._dismiss_free_heap(sample, channel, trend, event.rate)
             if channel.growth.trend is not None and self._explain_by_filling(channel, channel.growth.trend):
                 return ()
-            is_shown = self._is_shown(channel, trend)
-            return () if is_shown else (self._leak(sample, channel, trend, event.rate, event.forecast),)
+            if self._is_shown(channel, trend):
+                return ()
+            if self._waits_for_evidence(event, standing):
+                return self._await_evidence(sample, channel, event, standing)
+            return (self._leak(sample, channel, trend, event.rate, event.forecast),)
         fell = event.change is Change.FELL
         conclusion = self._conclusions.pop(event.channel, None)
         if trend.state is TrendState.LEAK and not self._is_shown(channel, trend):
@@ -213,6 +220,21 @@ class Detector:
             reason = "it fell back" if fell else "it ended"
             return (finding_text.dismissed(sample, standing, reason, {}),)
         return ()
+
+    def _waits_for_evidence(self, event: GrowthEvent, standing: Suspicion | None) -> bool:
+        """Whether steps are looked at before growth that is certain is a leak: it was not suspected, or just now."""
+        if not self._awaits_evidence or event.channel is Channel.WORKERS or event.channel in self._conclusions:
+            return False
+        is_urgent = event.forecast is not None and event.forecast.steps < _URGENT
+        return not is_urgent and (standing is None or event.step - standing.last_step < _LOOK)
+
+    def _await_evidence(
+        self, sample: MemorySample, channel: GrowthChannel, event: GrowthEvent, standing: Suspicion | None
+    ) -> Sequence[Finding]:
+        channel.growth.await_evidence()
+        suspicion = standing or channel.suspicion(event.trend, sample, event.rate, event.gap)
+        self._suspicions[event.channel] = suspicion
+        return (finding_text.suspect(sample, suspicion),) if standing is None else ()
 
     def _is_shown(self, channel: GrowthChannel, trend: Trend) -> bool:
         """Whether another channel shows the same growth.
@@ -288,11 +310,16 @@ class Detector:
         if channel.channel is not Channel.ALLOCATED or self._sample is None or self._sample.device != CPU:
             return None
         first, last = trend.first.step, trend.last.step
-        growth = self._feed.channels[Channel.HOST].growth_between(first, last)
-        if growth is None:
+        host = self._feed.channels[Channel.HOST]
+        level, growth = host.level_at(last), host.growth_between(first, last)
+        if level is None or growth is None:
             return None
-        is_large = growth >= max(_PINNED * trend.growth, RESIDENT_GROWTH)
-        return growth if is_large and self._feed.heap_size.growth(first, last) >= _SHARE_EXPLAINED * growth else None
+        # what malloc takes once for a larger step does not go on
+        steady = host.steady_rate(trend)
+        goes_on = steady is None or steady >= _PINNED * channel.rate(trend)
+        is_large = growth >= max(_PINNED * trend.growth, RESIDENT_GROWTH, self._least_shift * level)
+        is_of_heap = self._feed.heap_size.growth(first, last) >= _SHARE_EXPLAINED * growth
+        return growth if goes_on and is_large and is_of_heap else None
 
     def _current_leak(self, sample: MemorySample, channel: GrowthChannel, trend: Trend) -> Finding:
         return self._leak(sample, channel, trend, channel.rate(trend), channel.forecast(trend, sample.step))
@@ -310,14 +337,15 @@ class Detector:
         block = channel.block_steps << trend.scale
         known_by = f"the lowest levels of {trend.blocks} consecutive blocks of {block} steps climb"
         conclusion, seen = self._conclusions.get(channel.channel), channel.suspicion(trend, sample, rate)
+        if conclusion is not None and conclusion.outcome is Outcome.DISMISSED and not conclusion.evidence.get("holder"):
+            conclusion = None  # what explained it until now does so no more, and names nothing
         if channel.channel is Channel.WORKERS and not self._worker_methods:
             self._worker_methods = tuple(self._in_workers())
         if resident is None:
             return finding_text.leak(sample, seen, conclusion, ahead, known_by, in_workers=self._worker_methods)
         level = round(host.level_at(trend.last.step) or 0)
-        # a trend that has just begun has too few marks of the resident memory for a rate
-        resident_rate = max(host.rate(trend), resident / max(seen.judged_steps, 1))
-        whole = replace(seen, base=level - round(resident), level=level, bytes_per_step=resident_rate)
+        rate = host.steady_rate(trend) or resident / max(seen.judged_steps, 1)
+        whole = replace(seen, base=level - round(resident), level=level, bytes_per_step=rate)
         return finding_text.leak(sample, whole, conclusion, ahead, known_by, alive=seen)
 
 

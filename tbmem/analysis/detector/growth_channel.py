@@ -24,6 +24,7 @@ _STEEP = ((4, 64), (3, 16))  # so many such blocks are enough if memory will hav
 _LEAST_PART = 0.1  # a rise of the level counts as one if it is at least this part of the largest
 _ENOUGH, _RISES = 28, 5  # readings, and regular rises among them, that are suspicious where none ever falls
 _ENOUGH_MARKS = 6  # marks that tell a rate better than finer ones that do not reach back to where the growth began
+_HALVED = 4  # marks from which on each half of a trend has a rate
 _RECENT = 48  # readings in which the distance of rises is looked for
 
 
@@ -204,6 +205,17 @@ class GrowthChannel:
         if rate is not None and rate > 0:
             return rate
         return trend.growth / max(trend.last.point.step - trend.first.point.step, 1)
+
+    def steady_rate(self, trend: Trend) -> float | None:
+        """The lower of a trend's rates in its halves, in bytes per judged step; ``None`` for too few marks.
+
+        Memory that is taken once, however much, raises only one of them.
+        """
+        points = self._points(trend)
+        if len(points) < _HALVED:
+            return None
+        parts = pairwise((points[0], points[len(points) // 2], points[-1]))
+        return min((after.level - before.level) / max(after.step - before.step, 1) for before, after in parts)
 
     def _points(self, trend: Trend) -> Sequence[Point]:
         """The marks since the trend began, at the finest scale that remembers all of it."""

@@ -119,6 +119,11 @@ class GrowthTest:
             trend.state, trend.left_at = TrendState.OPEN, (trend.last.level, trend.last.tick)
         self._postpone(trend.last.tick)
 
+    def await_evidence(self) -> None:
+        """Make the growth that stands a suspicion, however certain it is."""
+        if self.trend is not None:
+            self.trend.state, self.trend.reported = TrendState.SUSPECTED, 0.0
+
     def is_material(self, trend: Trend) -> bool:
         """Whether growth is large enough to be reported without evidence."""
         return trend.growth >= self._least(trend.first.level)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import FrameType, ModuleType
@@ -53,7 +53,22 @@ def grown_containers(counts: ObjectCounts, objects: ObjectTable, traversal: Trav
     # the dict inside an lru_cache is counted with the cache
     own = [each for each in references.values() if type(each.holder) is not plain.LruCache and not _is_known(each)]
     # modules that are imported when they are first used come once
-    return [(each, growing[id(each.value)]) for each in own if each.value is not sys.modules]
+    grown = [(each, growing[id(each.value)]) for each in own if each.value is not sys.modules]
+    return [each for each in grown if not _is_new_element(each[0], growing)]
+
+
+def _is_new_element(reference: Reference, growing: Mapping[int, Series]) -> bool:
+    """Whether it was put into a container that grows since that has been observed.
+
+    Another one had its address before: a list of each episode, in a buffer of episodes.
+    """
+    series = growing.get(id(reference.holder))
+    if series is None or reference.kind not in (ReferenceKind.ITEM, ReferenceKind.KEY):
+        return False
+    try:
+        return any(one is reference.value for one in plain.newest_of(reference.holder, series.growth))
+    except RuntimeError:  # another thread has changed it
+        return False
 
 
 def _is_known(reference: Reference) -> bool:

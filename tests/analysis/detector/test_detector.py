@@ -393,6 +393,55 @@ def test_python_objects_that_grow_beside_what_malloc_shows_are_the_same_growth()
     assert {finding.evidence["channel"] for finding in judge(samples)} == {"allocated"}
 
 
+def test_what_the_heap_took_once_is_no_part_of_the_rate() -> None:
+    # given a leak of 32 KiB a step; in step 60 malloc takes 200 MiB for a larger step
+    taken = [200 * MIB if step >= 60 else 0 for step in range(200)]
+    levels = leaking(200, 32 * KIB)
+    resident = [300 * MIB + 32 * KIB * step + taken[step] for step in range(200)]
+    reserved = [level + 6 * MIB + more for level, more in zip(levels, taken, strict=True)]
+    detector = Detector(awaits_evidence=True)
+    samples = heap(levels, reserved=reserved, host_rss=resident)
+    feed(detector, samples[:40])
+    # when
+    detector.conclude(detector.suspicions[0], conclusion(Outcome.CONFIRMED))
+    feed(detector, samples[40:])
+    # then
+    evidence = detector.verdict().evidence
+    assert evidence["bytes_per_step"] == pytest.approx(32 * KIB, rel=0.05)
+    assert "alive_bytes_per_step" not in evidence
+
+
+def test_growth_that_is_certain_at_once_is_looked_at_first() -> None:
+    # given: so many suspicions have come to nothing that nothing is suspected for a while
+    def found(last: int) -> list[str]:
+        detector = Detector(awaits_evidence=True)
+        detector._feed.channels[Channel.ALLOCATED].growth._not_before = 1000
+        return kinds(feed(detector, samples[:last]))
+
+    samples = heap(leaking(500))
+    steps = range(200, len(samples), 4)
+    # when
+    suspected = next(step for step in steps if "suspect" in found(step))
+    certain = next(step for step in steps if "leak" in found(step))
+    # then: steps enough for a look lie between them, in which a leak is not yet one
+    assert 60 <= certain - suspected <= 80
+
+
+def test_what_was_dismissed_as_free_heap_is_not_named_as_the_reason_of_a_leak() -> None:
+    # given growth that was free in the heap, and goes on outside of it
+    free = [3 * MIB * step for step in range(60)]
+    samples = heap(
+        [HEAP] * 400,
+        reserved=[HEAP + (free[step] if step < 60 else free[-1]) for step in range(400)],
+        host_rss=[300 * MIB + 3 * MIB * step for step in range(400)],
+    )
+    # when
+    findings = feed(Detector(), samples)
+    # then
+    assert kinds(findings)[-1] == "leak"
+    assert "free in malloc's heap" not in findings[-1].message
+
+
 def test_a_second_leak_beside_mallocs_heap_is_told_apart() -> None:
     # given a leak of a mapping beside one of small objects
     samples = pinned(400, heap_grows=False)

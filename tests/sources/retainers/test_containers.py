@@ -104,6 +104,15 @@ def test_bounds_and_hits_are_those_of_the_container() -> None:
     assert holders[HolderKind.LRU_CACHE].name == f"lru_cache of {here}.mask_for()"
 
 
+def test_an_element_that_was_put_in_meanwhile_is_no_holder_beside_its_container() -> None:
+    # given a buffer of episodes; the list of the last one has the address of one that grew before
+    episodes = deque([[0.5] * 10 for _ in range(26)], maxlen=60)
+    # when
+    grown = _grown(_reach(sys._getframe()), {deque: [episodes], list: [episodes[0], episodes[-1]]})
+    # then: one that was there before is filled, and may be a holder
+    assert [id(reference.value) for reference, _ in grown] == [id(episodes), id(episodes[0])]
+
+
 def test_a_container_that_was_emptied_meanwhile_is_no_holder() -> None:
     buffer = [0.5] * 26
     grown = _grown(_reach(sys._getframe()), {list: [buffer]})
