@@ -42,6 +42,8 @@ def memory_line(sample: MemorySample) -> str:
     if peak is not None:
         word = peak_word("peak_allocated" if sample.peak_allocated is not None else "host_peak_rss")
         parts.append(f"{word} {format_bytes(peak)}{_share(peak, sample.device_total)}")
+    if sample.holds_profiler:
+        parts.append("with a recording's own memory")
     return SEPARATOR.join(parts)
 
 

@@ -75,6 +75,12 @@ def test_devices_have_the_names_that_people_use(device: str, label: str) -> None
     assert device_label(device) == label
 
 
+def test_a_step_that_is_recorded_says_that_its_figures_hold_the_recording(make_sample: MakeSample) -> None:
+    sample = make_sample(1, 1.0, device="cpu", profiled=True)
+    assert memory_line(sample).endswith("with a recording's own memory")
+    assert "recording" not in memory_line(sample._replace(profiled=False))
+
+
 def test_the_memory_line_is_the_one_of_the_guide(make_sample: MakeSample) -> None:
     # given
     sample = make_sample(120, 45.12, 46.80, reserved=47 * GIB)
