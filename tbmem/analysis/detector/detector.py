@@ -158,7 +158,10 @@ class Detector:
                 return finding_text.growing(sample, suspicion, self._conclusions.get(channel.channel))
         lowest, highest = feed.range or (0, 0)
         periodic = self._history.latest.get(FindingKind.PERIODIC)
-        return self._history.shift() or finding_text.stable(sample, lowest, highest, feed.judged, periodic)
+        shift = self._history.shift()
+        if shift is not None and feed.has_shifted(Channel(shift.evidence["channel"])):
+            return shift
+        return finding_text.stable(sample, lowest, highest, feed.judged, periodic)
 
     def _report(self, sample: MemorySample, event: Event) -> Sequence[Finding]:
         if isinstance(event, GrowthEvent):

@@ -138,6 +138,10 @@ class SampleFeed:
             events += self._excursion_events(channel, [(each.last_step, each) for each in test.close()])
         return events
 
+    def has_shifted(self, channel: Channel) -> bool:
+        """Whether the last change of a channel's level stands."""
+        return self._spikes[channel].has_shifted
+
     def _excursion_events(
         self, channel: Channel, excursions: Iterable[tuple[int, Excursion]]
     ) -> Iterable[ExcursionEvent]:

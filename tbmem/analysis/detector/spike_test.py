@@ -38,6 +38,7 @@ _ORDER_EVERY = 64  # steps after which they are computed anyway
 _ORDER_SOONEST = 8  # steps after which they are computed for a level that may be high
 _PEAKS = 4 * WINDOW
 """Resident peaks that are remembered: an excursion of the first steps, or one outside a period, is reported late."""
+_COMES_BACK = 0.5  # part of a change of level below which it has come back
 _NOTICEABLE = 0.1  # part of an excursion's height from which on what malloc had kept free is mentioned
 
 
@@ -83,6 +84,7 @@ class SpikeTest:
         self._pending: list[tuple[int, int]] = []
         self._early: list[Excursion] = []
         self._periodic_height = 0
+        self._unshifted = -math.inf
         self.periodicity = Periodicity()
         self.rebase()
 
@@ -121,6 +123,11 @@ class SpikeTest:
         """The excursion that was still open when the run ended, which counts as a spike, and early ones."""
         return [*(self._end_spike() if self._pending else ()), *self._judge_early()]
 
+    @property
+    def has_shifted(self) -> bool:
+        """Whether the last change of level stands: longer episodes get shorter again."""
+        return self._unshifted > 0
+
     def rebase(self) -> None:
         """Forget what was usual: something outside the program has changed the level."""
         self._recent.clear()
@@ -157,6 +164,8 @@ class SpikeTest:
         lowest = usual + max(self._share * usual, self._min_spike)
         self._usual, self._least = usual, max(height, lowest - usual)
         self._threshold = usual + _ALMOST * self._least
+        if usual <= self._unshifted:
+            self._unshifted = -math.inf
         self._worth_a_look = usual + _NEARLY * (lowest - usual)
 
     def _end_spike(self, after: int = 0) -> Sequence[Excursion]:
@@ -182,6 +191,8 @@ class SpikeTest:
         self.rebase()
         self._settle(steps, levels)
         is_known = before >= 2 * _FEW
+        if is_known:
+            self._unshifted = usual + _COMES_BACK * (stays - usual)
         return (Excursion(ExcursionKind.SHIFT, steps[0], steps[-1], stays, usual),) if is_known else ()
 
     def _take_pending(self) -> tuple[list[int], list[int]]:

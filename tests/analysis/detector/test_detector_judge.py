@@ -191,6 +191,13 @@ def test_a_plateau_after_a_ramp_is_no_leak_in_the_end() -> None:
     assert judge(series(levels))[-1].kind is STABLE
 
 
+def test_a_level_that_has_come_back_is_no_verdict() -> None:
+    # given longer episodes for 100 steps
+    findings = judge(series([45.0] * 50 + [55.0] * 100 + [46.0] * 100))
+    # then
+    assert kinds(findings) == [SHIFT, STABLE]
+
+
 def test_a_change_of_level_is_told_once_and_is_neither_spike_nor_leak() -> None:
     # when
     findings = judge(series([45.0] * 50 + [55.0] * 50))
