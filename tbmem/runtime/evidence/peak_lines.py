@@ -73,12 +73,15 @@ class PeakLines:
             self._thread.join(_JOIN_SECONDS)
 
     def look(self) -> None:
-        """Note where the training thread is, if the memory of a device is higher than at any look of the step."""
+        """Note where the training thread is, if a device's memory is clearly higher than at any look of the step.
+
+        malloc keeps what the peak has needed: the resident memory stays as high, and may rise by some pages later.
+        """
         step = self._source.step()
         for device, (now, level) in self._source.memory().items():
             looks = self._highest[device]
             known, _ = looks.get(step, (level + _MARGIN, ()))
-            if now > known and (places := self._places()):
+            if now > known + _CLEARLY * (known - level) and (places := self._places()):
                 looks[step] = (now, places)
             while len(looks) > _STEPS:
                 del looks[next(iter(looks))]
@@ -102,3 +105,7 @@ class PeakLines:
                 self._guard.run(PART, self.look)
             if PART in self._guard.failed:
                 return
+
+
+_CLEARLY = 0.03
+"""Share of a peak\'s height by which a later look must be higher to be the peak."""

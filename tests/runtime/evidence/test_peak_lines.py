@@ -95,6 +95,21 @@ def test_a_lower_look_does_not_replace_a_higher_one() -> None:
     assert lines.of_steps("cpu", [1])[0].text == "leave.wait(20)"
 
 
+def test_some_pages_more_do_not_move_the_peak() -> None:
+    # given
+    told = Told()
+    lines = told.lines()
+    with working(lines):
+        told.resident = 150 * MIB
+        lines.look()
+    # when what the peak has needed is free and still resident, and a little more is needed
+    lines.watched = threading.get_ident()
+    told.resident += MIB
+    lines.look()
+    # then
+    assert lines.of_steps("cpu", [1])[0].text == "leave.wait(20)"
+
+
 def test_of_several_steps_the_highest_counts() -> None:
     told = Told()
     lines = told.lines()
