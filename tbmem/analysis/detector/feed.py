@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
@@ -108,7 +108,7 @@ class SampleFeed:
             # the profiler's own records lie in the same heap: its steps say nothing about the program
             if not self._interrupted:
                 self._interrupted = True
-                events += self.close()
+                events += self._ended({channel: test.close() for channel, test in self._spikes.items()})
                 self._absent = self._last_absent
         elif columns.step[0] > self._warmup:
             if self._interrupted:
@@ -132,10 +132,13 @@ class SampleFeed:
         return events
 
     def close(self) -> list[Event]:
-        """End what is still open: nothing follows, or nothing that is judged."""
+        """End the run: what is still open, and what was held back."""
+        return self._ended({channel: test.end() for channel, test in self._spikes.items()})
+
+    def _ended(self, excursions: Mapping[Channel, Iterable[Excursion]]) -> list[Event]:
         events: list[Event] = []
-        for channel, test in self._spikes.items():
-            events += self._excursion_events(channel, [(each.last_step, each) for each in test.close()])
+        for channel, ended in excursions.items():
+            events += self._excursion_events(channel, [(each.last_step, each) for each in ended])
         return events
 
     def has_shifted(self, channel: Channel) -> bool:

@@ -25,6 +25,9 @@ _SPREADS = 2.0
 """With a full window it is enough to be so many times as far from the median as the highest of the window."""
 _RECORD = 1.03  # a spike must pass the highest level so far by 3 %: what recurs is reported once
 _HIGHER = 1.2  # and a later spike must be higher above the usual than those before by this factor
+_EACH = 3
+"""Spikes of a run that are reported each when it ends; of more, which recur, only those that are higher."""
+_LIKE = 0.5  # part of the highest one's height that they must have
 _ALMOST = 0.8
 """Part of a spike's height from which on a step counts for a period: of those that are about as high as the least
 spike, chance would pick one to be reported."""
@@ -84,6 +87,7 @@ class SpikeTest:
         self._pending: list[tuple[int, int]] = []
         self._early: list[Excursion] = []
         self._periodic_height = 0
+        self._told: deque[int] = deque(maxlen=WINDOW)
         self._unshifted = -math.inf
         self.periodicity = Periodicity()
         self.rebase()
@@ -120,8 +124,16 @@ class SpikeTest:
         return excursions
 
     def close(self) -> Sequence[Excursion]:
-        """The excursion that was still open when the run ended, which counts as a spike, and early ones."""
+        """The excursion that is still open where steps are left out, which counts as a spike, and early ones."""
         return [*(self._end_spike() if self._pending else ()), *self._judge_early()]
+
+    def end(self) -> Sequence[Excursion]:
+        """The excursion that was still open when the run ended, and spikes that may have been the first of a beat."""
+        last = self.close()
+        records = [excursion for excursion, is_record in self._before if is_record]
+        least = _LIKE * max((record.height for record in records), default=0)
+        others = [each for each in records if each.height >= least and each.first_step not in self._told]
+        return [*last, *(others if len(records) <= _EACH else ())]
 
     @property
     def has_shifted(self) -> bool:
@@ -238,7 +250,11 @@ class SpikeTest:
         self._before.append((excursion, is_record))
         if is_revealed:
             return self._revealed(excursion)
-        return (excursion,) if is_record and excursion.height > _HIGHER * highest else ()
+        return self._tell(excursion) if is_record and excursion.height > _HIGHER * highest else ()
+
+    def _tell(self, excursion: Excursion) -> Sequence[Excursion]:
+        self._told.append(excursion.first_step)
+        return (excursion,)
 
     def _revealed(self, excursion: Excursion) -> Sequence[Excursion]:
         """The period, and the highest excursion outside it, which may have been held back by the periodic ones."""
@@ -250,7 +266,7 @@ class SpikeTest:
         steps = tuple(member.first_step for member in members)
         periodic = replace(excursion, kind=ExcursionKind.PERIODIC, period=self.periodicity.period, members=steps)
         records = [other for other, is_record in others if is_record]
-        return (periodic, max(records, key=lambda record: record.height)) if records else (periodic,)
+        return (periodic, *self._tell(max(records, key=lambda record: record.height))) if records else (periodic,)
 
 
 def _usual_of(ordered: Sequence[int]) -> tuple[int, float]:

@@ -593,6 +593,27 @@ def test_what_comes_and_goes_is_no_spike(levels: list[int]) -> None:
     assert kinds(findings) == ["stable"]
 
 
+@pytest.mark.parametrize("heights", [(100, 100), (100, 60), (60, 100)])
+def test_two_spikes_of_a_short_run_are_both_found(heights: tuple[int, int]) -> None:
+    # given
+    peaks = [300 * MIB] * 120
+    peaks[40] += heights[0] * MIB
+    peaks[83] += heights[1] * MIB
+    # when
+    findings = judge(heap([HEAP] * 120, host_peak_rss=peaks))
+    # then, and the verdict is the higher one
+    assert kinds(findings) == ["spike", "spike", "spike"]
+    assert [finding.first_step for finding in findings[:2]] == [41, 84]  # a lower one when the run ends
+    assert findings[2].evidence["height_bytes"] == max(heights) * MIB
+
+
+def test_of_many_spikes_only_those_are_reported_that_are_higher() -> None:
+    peaks = [300 * MIB] * 400
+    for number, step in enumerate((40, 83, 131, 190, 301, 377)):
+        peaks[step] += (100 + 50 * (number == 3)) * MIB
+    assert [each.first_step for each in judge(heap([HEAP] * 400, host_peak_rss=peaks))[:-1]] == [41, 191]
+
+
 def test_a_first_checkpoint_makes_no_verdict_once_the_beat_is_known() -> None:
     # given
     levels = [HEAP + (9 * MIB if step % 15 == 14 else 0) for step in range(150)]

@@ -225,7 +225,7 @@ def test_the_worst_spike_is_the_verdict() -> None:
     # when
     findings = judge(series([45.0] * len(peaks), peaks, total=160))
     # then
-    assert [finding.first_step for finding in findings] == [21, 42, 42]
+    assert [finding.first_step for finding in findings] == [21, 42, 78, 42]
 
 
 def test_a_leak_outweighs_a_spike() -> None:
