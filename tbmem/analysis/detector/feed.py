@@ -24,6 +24,8 @@ RESIDENT_GROWTH = 8 * MIB
 _GIVEN_BACK = 4 * MIB
 """Bytes of the heap that are not in memory from which on pages were given back: less comes from untouched ones."""
 _MOSTLY = 0.5  # share of a height that lies in free memory, from which on it is none where pages were given back
+_STANDS_STILL = 1 * MIB
+"""Change of the resident memory, in bytes, up to which what malloc has free is still that of its last reading."""
 _WORKERS_PATIENCE = 30  # readings of the child processes, at most two a second, over which they must have grown
 _WORKERS_SECONDS = 0.5
 _REMEMBERED = 128
@@ -79,7 +81,9 @@ class SampleFeed:
         self.fragments = FragmentationTest()
         self._patterns: Sequence[PatternTest] = (self.fragments,)
         self._interrupted = False
-        self._free_heap: int | None = None
+        self._free_heap: tuple[int, int] | None = None
+        """Bytes that malloc had free at its last reading, and the resident memory then."""
+        self._resident: int | None = None  # at the last step's end
         self._outside_heap = 0  # resident bytes outside of malloc's heap
         self.given_back = 0
         """Bytes of malloc's heap that recordings have given back to the system so far: resident again once they are
@@ -122,7 +126,8 @@ class SampleFeed:
             self._judge_heap(columns, events)
             self._judge_workers(columns, events)
             self.judged += len(columns.step)
-        self._free_heap, self._last_absent = self._free(columns, -1), self._not_resident(columns, -1)
+        self._note_free(columns, -1)
+        self._last_absent = self._not_resident(columns, -1)
         resident, reserved = columns.host_rss[-1], columns.reserved[-1]
         if resident is not None and reserved is not None:
             self._outside_heap = max(self._outside_heap, resident - reserved)
@@ -211,11 +216,13 @@ class SampleFeed:
         """Judge the steps' resident peaks, less what malloc had free when they began.
 
         malloc keeps what a spike has freed, or gives it back, as it happens to lie: the resident peak alone would
-        call the first a change of level. Steps shorter than the peak's readings have none of their own.
+        call the first a change of level. Steps shorter than the peak's readings have none of their own. Where malloc's
+        counters are rationed, what was free at the last reading is taken as long as the resident memory is what it was.
         """
         steps, values, peaks = [], [], []
         for at, peak in enumerate(columns.host_peak_rss):
-            free = self._free(columns, at - 1) if at else self._free_heap
+            free = self._free_when_it_began()
+            self._note_free(columns, at)
             if peak is not None and free is not None:
                 steps.append(columns.step[at])
                 values.append(max(peak - free, 0))
@@ -223,6 +230,18 @@ class SampleFeed:
         if steps:
             self._resident_peaks.extend(zip(steps, peaks, strict=True))
             self._judge_spikes(Channel.HOST, steps, values, events)
+
+    def _free_when_it_began(self) -> int | None:
+        """Bytes that malloc had free at the last step's end; ``None`` where that is not known."""
+        if self._free_heap is None or self._resident is None:
+            return None
+        free, resident = self._free_heap
+        return free if abs(self._resident - resident) <= _STANDS_STILL else None
+
+    def _note_free(self, columns: Any, at: int) -> None:
+        free, self._resident = self._free(columns, at), columns.host_rss[at]
+        if free is not None:
+            self._free_heap = (free, columns.host_rss[at] or 0)
 
     def _free(self, columns: Any, at: int) -> int | None:
         """Resident bytes that malloc had free when a step ended; ``None`` where its counters were not read."""

@@ -128,7 +128,7 @@ class SpikeTest:
         return [*(self._end_spike() if self._pending else ()), *self._judge_early()]
 
     def end(self) -> Sequence[Excursion]:
-        """The excursion that was still open when the run ended, and spikes that may have been the first of a beat."""
+        """The excursion that was open when the run ended, and spikes held back for a period that never showed."""
         last = self.close()
         records = [excursion for excursion, is_record in self._before if is_record]
         least = _LIKE * max((record.height for record in records), default=0)

@@ -18,8 +18,9 @@ _SHARE_OF_A_STEP = 250e-6
 """Seconds per step that readings may take instead at the beginning, where a reading of every step counts: 0.1 to 0.2 ms
 inside Lightning or the Hugging Face Trainer, where a spike of one step would else fall between two readings ..."""
 _CREDIT = 0.02
-"""... until they have taken so many seconds in all: a hundred steps there, two thousand in a short loop of one's own,
-after which a leak has shown."""
+_ON_CREDIT, _NOT_DEAR = 120, 1e-3
+"""... until they have taken so many seconds in all (two thousand readings in a short loop of one's own), and there have
+been so many readings of at most so many seconds, after which a leak has shown, also on a slow machine."""
 _SHORTEST_REST = 0.003
 """Seconds between two readings after that, however cheap they are: what a step of a loop of its own pays for a sample
 is ten times what malloc takes."""
@@ -51,7 +52,7 @@ class MallocHeap:
         # what a reading takes is processor time: a machine that is busy with something else does not make it dearer
         self._clock, self._worked = clock, worked
         self._not_before = self._spent = 0.0
-        self._skips_left = 0
+        self._skips_left = self._readings = 0
         self._last_costs = (0.0, 0.0)
         self.rest = 0.0  # seconds after the last reading for which no other is due; 0 where each step may have one
 
@@ -85,8 +86,10 @@ class MallocHeap:
         lower = min(cost, before, earlier)
         self._last_costs = cost, before
         self._spent += lower
+        self._readings += 1
         pause = lower / _SHARE_OF_TIME
-        if self._spent < _CREDIT:
+        is_early = self._readings < _ON_CREDIT and lower <= _NOT_DEAR
+        if self._spent < _CREDIT or is_early:
             self._skips_left = int(lower / _SHARE_OF_A_STEP)
         else:
             self._skips_left, self.rest = _UNLIMITED, max(pause, _SHORTEST_REST)
