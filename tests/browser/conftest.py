@@ -16,7 +16,7 @@ from tests.tensorboard_server import Server
 
 HOSTILE = "<img src=x onerror=alert(1)> & 'quotes'"
 SIZES = [64 << 20, 32 << 20, 3 << 20, 700]
-RUNS = {"stable": ("--steps", "14"), "leak": ("--steps", "60", "--inject", "leak")}
+RUNS = {"stable": ("--steps", "14"), "leak": ("--steps", "80", "--inject", "leak")}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

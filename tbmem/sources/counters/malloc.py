@@ -14,11 +14,11 @@ _SHARE_OF_TIME = 0.003
 """Share of the run's time that readings may take: malloc walks all its free chunks to count them. That takes 2 µs in a
 young heap, 10 µs during a training run, when no chunk is in a cache, milliseconds in a heap with a hundred
 thousand holes. Steps of a few milliseconds are all read."""
-_SHARE_OF_A_STEP = 250e-6
-"""Seconds per step that readings may take instead at the beginning, where a reading of every step counts: 0.1 to 0.2 ms
-inside Lightning or the Hugging Face Trainer, where a spike of one step would else fall between two readings ..."""
-_CREDIT = 0.02
-_ON_CREDIT, _NOT_DEAR = 120, 1e-3
+_SHARE_OF_A_STEP, _EARLY_SHARE = 250e-6, 0.02
+"""Seconds per step, or share of the time, that readings may take instead at the beginning, where a reading of every step
+counts: one takes 0.1 to 0.2 ms inside Lightning or the Hugging Face Trainer, and a spike of one step would else fall
+between two readings ..."""
+_CREDIT, _ON_CREDIT, _NOT_DEAR = 0.02, 120, 2e-3
 """... until they have taken so many seconds in all (two thousand readings in a short loop of one's own), and there have
 been so many readings of at most so many seconds, after which a leak has shown, also on a slow machine."""
 _SHORTEST_REST = 0.003
@@ -87,11 +87,10 @@ class MallocHeap:
         self._last_costs = cost, before
         self._spent += lower
         self._readings += 1
-        pause = lower / _SHARE_OF_TIME
-        is_early = self._readings < _ON_CREDIT and lower <= _NOT_DEAR
-        if self._spent < _CREDIT or is_early:
-            self._skips_left = int(lower / _SHARE_OF_A_STEP)
+        if self._spent < _CREDIT or (self._readings < _ON_CREDIT and lower <= _NOT_DEAR):
+            self._skips_left, pause = int(lower / _SHARE_OF_A_STEP), lower / _EARLY_SHARE
         else:
+            pause = lower / _SHARE_OF_TIME
             self._skips_left, self.rest = _UNLIMITED, max(pause, _SHORTEST_REST)
         self._not_before = began + max(pause, self.rest)
         mapped = info.hblkhd

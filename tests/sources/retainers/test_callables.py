@@ -12,6 +12,8 @@ import torch
 from tbmem.model.evidence import Contents, Holder, HolderKind
 from tests.sources.retainers.test_search import hunt_in
 
+pytestmark = pytest.mark.usefixtures("the_libraries_are_frozen")
+
 
 def wrapped(forward: Callable[[Any], Any]) -> Callable[[Any], Any]:
     total = torch.zeros(1000)

@@ -6,7 +6,6 @@ import sys
 from functools import partial
 from typing import Any
 
-import pytest
 import torch
 
 from tbmem.model.evidence import Contents, Holder, HolderKind
@@ -18,11 +17,6 @@ from tbmem.units import KIB
 
 SERIES = Series([(20, 14), (26, 20), (32, 26)])
 """One element in each step."""
-
-
-@pytest.fixture(autouse=True)
-def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("time.thread_time", lambda: 0.0)
 
 
 def _context(initial: set[tuple[int, int]] | None = None) -> SearchContext:

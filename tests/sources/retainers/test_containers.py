@@ -27,11 +27,6 @@ LOOKS = (20, 26, 32)
 KEPT_BY_THE_MODULE: dict[str, Any] = {"of": {"this": [0] * 26}}
 
 
-@pytest.fixture(autouse=True)
-def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("time.thread_time", lambda: 0.0)
-
-
 def _series(length: int) -> Series:
     """One more in each step."""
     return Series([(20, length - 12), (26, length - 6), (32, length)])

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,14 +17,10 @@ from tbmem.model.evidence import Contents, Holder, HolderKind, LineSource
 from tbmem.sources.retainers.search import RetainerSearch
 from tests.sources.leaks import LEAKS, Expected, tensor
 
+pytestmark = pytest.mark.usefixtures("the_libraries_are_frozen")
+
 LOOKS = (20, 26, 32)
 WATCHED = 2
-
-
-@pytest.fixture(autouse=True)
-def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looks are bounded in time, too: how busy this machine is shall not decide what they find."""
-    monkeypatch.setattr(time, "thread_time", lambda: 0.0)
 
 
 def hunt_in(step: Callable[[int], Any], looks: tuple[int, ...] = LOOKS) -> tuple[tuple[Holder, ...], tuple[str, ...]]:
@@ -44,15 +39,6 @@ def hunt_in(step: Callable[[int], Any], looks: tuple[int, ...] = LOOKS) -> tuple
     hunt.close()
     del frame  # a frame in a variable of its own is a cycle
     return found
-
-
-@pytest.fixture(autouse=True, scope="module")
-def the_libraries_are_frozen() -> Iterator[None]:
-    """The 200 000 objects of torch and pytest are not looked at again and again: a look takes milliseconds."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture

@@ -26,11 +26,6 @@ from tbmem.sources.retainers.variables import (
 SCOPE = RootScope(sys._getframe().f_code)
 
 
-@pytest.fixture(autouse=True)
-def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("time.thread_time", lambda: 0.0)
-
-
 class Observed:
     """The histories of a variable ``x`` in a function, whose value is given at each observation."""
 
