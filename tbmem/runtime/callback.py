@@ -133,6 +133,11 @@ class MemoryCallback(Lifecycle):
         findings = monitor.advance(is_profiling and profiler.is_interfering)
         if findings:
             self._guard.run("profiler", profiler.expect, self._steps, findings)
+        device = profiler.awaits_spike_on
+        if device is not None:
+            sample = monitor.latest(device)
+            if self._guard.run("next spike", profiler.look_for_spike, self._steps, sample):
+                monitor.discard_peaks()
         if is_profiling and profiler.step():
             monitor.discard_peaks()
 

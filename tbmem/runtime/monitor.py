@@ -276,6 +276,12 @@ class MemoryMonitor(Lifecycle):
         self.log({"type": "signal", "name": "SIGTERM", "time": time.time(), "step": self._step, "ends": ends})
         self._background.flush(_FLUSH_SECONDS)
 
+    def latest(self, device: str) -> MemorySample | None:
+        """The last sample of a device."""
+        new = next((sample for sample in reversed(self._new) if sample.device == device), None)
+        state = self._devices.get(device)
+        return new or (state.last if state is not None else None)
+
     def situation(self) -> RunContext:
         """The current state of the run."""
         last = {name: state.last for name, state in list(self._devices.items()) if state.last is not None}

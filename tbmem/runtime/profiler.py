@@ -17,11 +17,13 @@ from tbmem.config.load import override_section
 from tbmem.config.schema import ProfilingConfig, SnapshotConfig
 from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.monitor_log import WindowRecord
+from tbmem.model.sample import MemorySample
 from tbmem.present.lines import console_handler, get_logger, show_finding
 from tbmem.runtime.process.guard import WRITING, Guard
 from tbmem.runtime.process.lifecycle import Lifecycle, find_rank
 from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.runtime.profiling.address_recorder import AddressRecorder
+from tbmem.runtime.profiling.next_spike import NextSpike
 from tbmem.runtime.profiling.schedule import (
     SchedulePoint,
     ScheduleState,
@@ -32,10 +34,10 @@ from tbmem.runtime.profiling.schedule import (
     schedule_at,
     short_run_finding,
 )
+from tbmem.runtime.profiling.snapshots import Snapshots
 from tbmem.runtime.profiling.window import (
     BYTES_PER_NODE,
     PLAIN_STEPS,
-    Snapshots,
     Window,
     WindowLedger,
     profiler_is_busy,
@@ -84,6 +86,7 @@ class MemoryProfiler(Lifecycle):
         self._folder = folder
         self._snapshot = snapshot or SnapshotConfig(enabled=False)
         self._snapshots: Snapshots
+        self._next_spike: NextSpike | None = None
         self._on_window = on_window or (lambda record: None)
         self._level = logging.INFO if console else logging.DEBUG
         self._addresses = AddressRecorder()
@@ -128,12 +131,17 @@ class MemoryProfiler(Lifecycle):
         return self._window is None and coming <= {ScheduleState.WAIT, ScheduleState.STOPPED}
 
     def expect(self, step: int, findings: Iterable[Finding]) -> None:
-        """Record the next occurrence of a spike that comes back, once, if the schedule leaves it out.
+        """Record the next occurrence of a spike, once, if the schedule leaves it out.
+
+        Of one that comes back after a period it is known in which step; for another one the allocator's history waits.
 
         Args:
             step: Number of steps that have ended.
             findings: What was found with the last of them.
         """
+        for finding in findings:
+            if finding.kind is FindingKind.SPIKE and self._next_spike is not None and self.config.enabled:
+                self._next_spike.expect(finding, step + self._resumed_after)
         periodic = (finding for finding in findings if finding.kind is FindingKind.PERIODIC)
         config, after = self.config, self._resumed_after
         expected = next((next_occurrence(each, step + after) - after for each in periodic), None)
@@ -146,6 +154,17 @@ class MemoryProfiler(Lifecycle):
             self.is_done, self._step = False, step + 1  # it was not called any more
         if config.address_book:
             self._addresses.open()
+
+    @property
+    def awaits_spike_on(self) -> str | None:
+        """The device whose next spike is awaited."""
+        return self._next_spike.device if self._next_spike is not None else None
+
+    def look_for_spike(self, step: int, sample: MemorySample | None) -> bool:
+        """Record the step that has just ended if it is the spike that is awaited; returns whether it was."""
+        if self._next_spike is None or not self._is_running:
+            return False
+        return self._next_spike.step(step + self._resumed_after, sample, is_free=self._window is None)
 
     def _point(self, step: int) -> SchedulePoint:
         return occurrence_at(step, self._expected, self.config) or schedule_at(step, self.config)
@@ -168,6 +187,7 @@ class MemoryProfiler(Lifecycle):
             self._ended = True
             return
         self._snapshots = Snapshots(self._snapshot, self._folder, self.ledger.snapshots)
+        self._next_spike = NextSpike(self._snapshots)
         self._step, self._awaits_resume = 1, awaits_resume
         self._nodes = graph_nodes()
         self._guard.run(PART, self._open)
@@ -417,5 +437,7 @@ class MemoryProfiler(Lifecycle):
         window, self._window = self._window, None
         if window is not None:
             self._guard.run("profiler (switching off)", window.discard)
+        if self._next_spike is not None:
+            self._guard.run("next spike (switching off)", self._next_spike.stop)
         self._guard.run("snapshot (switching off)", self._snapshots.stop)
         self._guard.run("address book (switching off)", self._addresses.close)

@@ -17,7 +17,7 @@ import psutil
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from tbmem.config.schema import ProfilingConfig, SnapshotConfig
+from tbmem.config.schema import ProfilingConfig
 from tbmem.model.files import atomic_write, compress
 from tbmem.model.run_summary import ProfilerCost
 from tbmem.model.trace_additions import TraceAdditions
@@ -375,67 +375,6 @@ def _warn_of_refusal() -> None:
         "profiler: the program starts a torch profiler where tbmem's window cannot end (in another thread while a step"
         " lasts, or inside of a backward pass); torch has one at a time, so the program's stays empty"
     )
-
-
-class Snapshots:
-    """Memory history of the device in use, and snapshots of it."""
-
-    def __init__(self, config: SnapshotConfig, folder: RunFolder, written: list[Path]) -> None:
-        self.folder = folder
-        self._config = config
-        self._written = written
-        self.history: MemoryHistory | None = None
-        """History of the device in use; ``None`` before one is used, or if snapshots are off."""
-
-    @property
-    def waits_for_history(self) -> bool:
-        """Whether the history of the run is requested and no supporting device is in use yet."""
-        wanted = self._config.enabled and self._config.history == "run" and self.history is None
-        return wanted and (torch.cuda.is_available() or torch.xpu.is_available())
-
-    def find_history(self) -> None:
-        """Look for a device in use; called repeatedly, since a program may use its accelerator late."""
-        if self._config.enabled and self.history is None:
-            self.history = MemoryHistory.of_this_process(self._config.max_entries)
-            if self.history is not None and self._config.history == "run":
-                self.history.start()
-
-    def write(self, label: str) -> Path | None:
-        """Write a snapshot now; ``None`` if no device supports one."""
-        history = self.history or MemoryHistory.of_this_process(self._config.max_entries)
-        if history is None:
-            line = (
-                "snapshot %r: no device here keeps memory history (CUDA and XPU do); use tbmem.record() or a profiler"
-                " window, whose trace holds the same allocations"
-            )
-            get_logger().info(line, label)
-            return None
-        path = self.folder.snapshot(label)
-        is_whole = history.write(path)
-        self._written.append(path)
-        get_logger().info("snapshot written: %s", path.name)
-        if not is_whole:
-            self.warn_of_overflow(path.name)
-        return path
-
-    def write_at_oom(self) -> None:
-        """Write a snapshot after an out-of-memory error, if configured."""
-        self.find_history()
-        if self._config.on_oom and self.history is not None:
-            self.write("oom")
-
-    def warn_of_overflow(self, name: str) -> None:
-        """Warn that the history in a file is incomplete."""
-        line = (
-            "snapshot: the history in %s is not whole: snapshot.max_entries=%d events are full, earlier ones are lost;"
-            " raise it or record fewer steps"
-        )
-        get_logger().warning(line, name, self._config.max_entries)
-
-    def stop(self) -> None:
-        """Stop recording history."""
-        if self.history is not None:
-            self.history.stop()
 
 
 def profiler_is_busy() -> bool:

@@ -15,9 +15,9 @@ _SHARE_OF_TIME = 0.003
 young heap, 10 µs during a training run, when no chunk is in a cache, milliseconds in a heap with a hundred
 thousand holes. Steps of a few milliseconds are all read."""
 _SHARE_OF_A_STEP, _EARLY_SHARE = 250e-6, 0.02
-"""Seconds per step, or share of the time, that readings may take instead at the beginning, where a reading of every step
-counts: one takes 0.1 to 0.2 ms inside Lightning or the Hugging Face Trainer, and a spike of one step would else fall
-between two readings ..."""
+"""Seconds per step, or share of the time, that readings may take instead at the beginning, where a reading of every
+step counts: one takes 0.1 to 0.2 ms inside Lightning or the Hugging Face Trainer, and a spike of one step would else
+fall between two readings ..."""
 _CREDIT, _ON_CREDIT, _NOT_DEAR = 0.02, 120, 2e-3
 """... until they have taken so many seconds in all (two thousand readings in a short loop of one's own), and there have
 been so many readings of at most so many seconds, after which a leak has shown, also on a slow machine."""

@@ -49,6 +49,11 @@ class MemoryHistory:
         memory = history_module("cuda") or history_module("xpu")
         return cls(memory, max_entries) if memory is not None else None
 
+    @property
+    def is_own(self) -> bool:
+        """Whether this history is the one that is on."""
+        return MemoryHistory._owner is self
+
     def start(self) -> bool:
         """Start recording, unless it is on already; returns whether this call did."""
         if MemoryHistory._owner is not None or cuda_history_is_on():
@@ -62,7 +67,7 @@ class MemoryHistory:
 
     def stop(self) -> None:
         """Stop recording; nothing happens if somebody else switched it on."""
-        if MemoryHistory._owner is self:
+        if self.is_own:
             MemoryHistory._owner = None
             self._memory._record_memory_history(enabled=None)
 
