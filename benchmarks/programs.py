@@ -114,6 +114,7 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--faults", action="store_true", help="put leaks and spikes into programs")
     parser.add_argument("--out", type=Path, help="where results are kept, a line of JSON each")
     parser.add_argument("--jobs", type=int, default=1, help="programs that run at the same time")
+    parser.add_argument("--together", action="store_true", help="plain and watched at the same time, for overhead")
     parser.add_argument("--rounds", type=int, default=1, help="times each is run, plain and watched in turn")
     parser.add_argument("--config", type=Path, help="tbmem's configuration, such as configs/light.yaml")
     parser.add_argument("--keep", type=Path, help="keep the folders of the watched runs here")
@@ -137,12 +138,18 @@ def _absent(recipe: Recipe, checkouts: Path) -> str:
 
 def run_recipe(recipe: Recipe, given: argparse.Namespace) -> dict[str, Any]:
     """A program plain and watched, as a row."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = _prepared(recipe, given.checkouts, Path(name))
-        plain = run(recipe, folder, [])
-    with tempfile.TemporaryDirectory() as name:
-        folder = _prepared(recipe, given.checkouts, Path(name))
-        watched, told = watch(recipe, folder, given)
+
+    def plain_run() -> Ended:
+        with tempfile.TemporaryDirectory() as name:
+            return run(recipe, _prepared(recipe, given.checkouts, Path(name)), [])
+
+    def watched_run() -> tuple[Ended, dict[str, Any]]:
+        with tempfile.TemporaryDirectory() as name:
+            return watch(recipe, _prepared(recipe, given.checkouts, Path(name)), given)
+
+    with ThreadPoolExecutor(2 if given.together else 1) as pool:
+        runs = pool.submit(plain_run), pool.submit(watched_run)
+        plain, (watched, told) = runs[0].result(), runs[1].result()
     same, lines = compared(plain, watched)
     return {
         **told,

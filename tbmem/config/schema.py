@@ -201,7 +201,7 @@ class EvidenceConfig(_Section):
     """How often in a run at most."""
     steps: int = _checked(8, _at_least(4))
     """Steps that are watched each time (more where memory grows only every few steps)."""
-    max_seconds: float = _checked(1.0, _at_least(0))
+    max_seconds: float = _checked(2.0, _at_least(0))
     """What looking may cost in all, outside of the watched steps, in seconds each time."""
     births: bool = True
     """Whether allocations of the watched steps are followed, by torch's profiler or the allocator's history."""

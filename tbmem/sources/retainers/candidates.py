@@ -55,11 +55,14 @@ class SearchContext:
         self.baseline: BaselineObjects | None = None
         self._candidates: list[Candidate] = []
         self._initial = initial  # tensors of the first observation, by address of object and data
-        self._deadline = time.thread_time() + _SECONDS[1]
+        self._deadline: float | None = None  # from the first measurement on: what comes before has limits of its own
 
     def retained_size(self, with_initial: bool = True) -> RetainedSize:
         """A new measurement, within what is left of the time."""
-        seconds = max(self._deadline - time.thread_time(), 0.005)
+        now = time.thread_time()
+        if self._deadline is None:
+            self._deadline = now + _SECONDS[1]
+        seconds = max(self._deadline - now, 0.005)
         return RetainedSize(min(_SECONDS[0], seconds), self.baseline, self._initial if with_initial else ())
 
     def element_size(self, container: Any, series: Series) -> tuple[int, Contents]:
