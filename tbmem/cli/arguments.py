@@ -10,7 +10,10 @@ if TYPE_CHECKING:
     from tbmem.analysis.recordings.category_rules import CategoryTable
 
 ConfigFile = Annotated[
-    str | None, typer.Option("--config", "-c", metavar="FILE", help="YAML configuration file; by default none.")
+    str | None,
+    typer.Option(
+        "--config", "-c", metavar="FILE", help="YAML configuration file, or light, deep or oom; by default none."
+    ),
 ]
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Values that override the file: profiling.active=5.")

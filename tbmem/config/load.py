@@ -27,7 +27,7 @@ class LoadedConfig:
 
 
 ConfigSource = str | os.PathLike[str] | Mapping[str, Any] | Config | LoadedConfig | None
-"""A YAML file, a mapping of sections, a Config, a LoadedConfig, or ``None`` (the defaults)."""
+"""A YAML file, the name of a preset, a mapping of sections, a Config, a LoadedConfig, or ``None`` (the defaults)."""
 
 
 def load_config(

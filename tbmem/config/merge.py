@@ -30,6 +30,8 @@ _VALUES = {
     "tuple[float, ...]": "a list of numbers",
 }
 """What a field takes, by its annotation in the schema."""
+PRESETS = {path.stem: path for path in sorted(Path(__file__).with_name("presets").glob("*.yaml"))}
+"""The files of ``configs/`` by name: ``MemoryCallback("light")``."""
 _DOTTED_KEY = re.compile(r"\w+(\.\w+)*")
 
 
@@ -64,15 +66,22 @@ def _layer_of_source(source: object) -> tuple[str, Any]:
     if isinstance(source, (Mapping, DictConfig)):
         return "argument", _layer_of_mapping("argument", source)
     if isinstance(source, (str, os.PathLike)):
-        return str(source), _layer_of_file(Path(source))
+        return str(source), _layer_of_file(_file_of(source))
     raise ConfigError(f"a config is a YAML file, a mapping or a tbmem Config, not {type(source).__name__}")
+
+
+def _file_of(source: str | os.PathLike[str]) -> Path:
+    """The file that is meant: one of the user's, or that of a preset by its name."""
+    path = Path(source)
+    return PRESETS[str(source)] if str(source) in PRESETS and not path.is_file() else path
 
 
 def _layer_of_file(path: Path) -> Any:
     try:
         loaded = OmegaConf.load(path)
     except FileNotFoundError:
-        raise _refusal(str(path), "no such config file; run 'tbmem config' to print one") from None
+        reason = f"no such config file, and no preset ({', '.join(PRESETS)}); run 'tbmem config' to print one"
+        raise _refusal(str(path), reason) from None
     except (OSError, UnicodeDecodeError) as error:
         raise _refusal(str(path), f"cannot read this config file: {error}") from error
     except yaml.YAMLError as error:

@@ -31,7 +31,7 @@ class MemoryCallback(Lifecycle):
 
     ::
 
-        with MemoryCallback("configs/default.yaml") as memory:
+        with MemoryCallback("light") as memory:
             memory.watch(model, optimizer)
             for batch in loader:
                 train_step(batch)
@@ -41,7 +41,8 @@ class MemoryCallback(Lifecycle):
     ``with`` block, ``start()`` and ``stop()`` may be called; if ``stop()`` is missing, it runs at interpreter exit.
 
     Args:
-        config: A YAML file, a mapping of sections, a Config, or ``None`` for the defaults.
+        config: A YAML file, a preset (``"light"``, ``"deep"``, ``"oom"``), a mapping of sections, a Config, or ``None``
+            for the defaults.
         overrides: A dotlist, ``["profiling.active=5"]``.
         console: A rich console to print on, for programs that draw a progress bar there.
         **sections: Values by section, ``profiling={"active": 5}``, ``enabled=False``.

@@ -152,6 +152,26 @@ def test_default_yaml_is_the_defaults_written_out() -> None:
     assert [key for key, origin in loaded.origins.items() if origin == "default"] == []
 
 
+@pytest.mark.parametrize("name", [path.stem for path in CONFIGS])
+def test_a_file_that_comes_along_has_a_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a folder without files
+    monkeypatch.chdir(tmp_path)
+    # when / then
+    assert load_config(name) == load_config(PROJECT / "configs" / f"{name}.yaml")
+
+
+def test_a_file_of_the_users_comes_before_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "light").write_text("monitor: {log_every_n_steps: 7}")
+
+    assert load_config("light").monitor.log_every_n_steps == 7
+
+
+def test_a_name_that_is_unknown_is_told_with_those_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"^lite: no such config file, and no preset \(deep, default, light, oom\)"):
+        load_config("lite")
+
+
 def test_a_section_is_overridden_on_its_own() -> None:
     section = ProfilingConfig(wait=9, active=5)
     assert override_section("profiling", section, {"active": 7}) == ProfilingConfig(wait=9, active=7)

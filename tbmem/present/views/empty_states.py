@@ -7,7 +7,7 @@ from tbmem.present.views.run_schema import Empty
 _CALLBACK = [
     "from tbmem import MemoryCallback",
     "",
-    'with MemoryCallback("configs/default.yaml") as memory:',
+    "with MemoryCallback() as memory:",
     "    for batch in loader:",
     "        ...                # the training step",
     "        memory.step()",
