@@ -36,6 +36,7 @@ class TrainingSession:
     to ``MemoryCallback``, and errors in it are raised here, before the training begins.
 
     Args:
+        sections: Values by section, and ``on_finding``.
         hears_errors: Whether the framework notifies its callbacks of errors. If not, a failed run is closed when
             another one begins in this process.
     """
@@ -46,6 +47,7 @@ class TrainingSession:
     def __init__(
         self, config: ConfigSource, overrides: Iterable[str], sections: dict[str, Any], *, hears_errors: bool = True
     ) -> None:
+        self._on_finding = sections.pop("on_finding", ())
         loaded = load_with_origins(config, overrides, **sections)
         self._config: Config = loaded.config
         self._has_logdir = loaded.origins["run.logdir"] != "default"
@@ -90,7 +92,7 @@ class TrainingSession:
         if logdir is not None and not self._has_logdir:
             run = replace(config.run, logdir=str(Path(logdir).absolute()), name=config.run.name or name)
             config = replace(config, run=run)
-        self.memory = MemoryCallback(config)
+        self.memory = MemoryCallback(config, on_finding=self._on_finding)
         self._reported = 0
         self.memory.start(awaits_resume=True)
         self._training, self._events_per_batch, self._events_seen = training, 1, 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from tbmem.model.finding import Finding
 from tbmem.model.run_summary import RunSummary
 from tbmem.present.lines import console_handler, get_logger
 from tbmem.present.text.run_end import summary_lines
+from tbmem.runtime.finding_listeners import Listener
 from tbmem.runtime.monitor import MemoryMonitor
 from tbmem.runtime.oom.flight_recorder import FlightRecorder
 from tbmem.runtime.process.lifecycle import Lifecycle, Process, Rank, find_rank
@@ -45,6 +46,8 @@ class MemoryCallback(Lifecycle):
             for the defaults.
         overrides: A dotlist, ``["profiling.active=5"]``.
         console: A rich console to print on, for programs that draw a progress bar there.
+        on_finding: A function, or several, called with each ``Finding`` that is shown, in a thread of its own: training
+            does not wait for it, and one that raises is called no more.
         **sections: Values by section, ``profiling={"active": 5}``, ``enabled=False``.
 
     Raises:
@@ -52,7 +55,13 @@ class MemoryCallback(Lifecycle):
     """
 
     def __init__(
-        self, config: ConfigSource = None, overrides: Iterable[str] = (), *, console: Any = None, **sections: Any
+        self,
+        config: ConfigSource = None,
+        overrides: Iterable[str] = (),
+        *,
+        console: Any = None,
+        on_finding: Listener | Sequence[Listener] = (),
+        **sections: Any,
     ) -> None:
         super().__init__()
         with own_memory.working():
@@ -62,6 +71,7 @@ class MemoryCallback(Lifecycle):
         """Set at the end of a run that was monitored."""
         self.folder: Path | None = None
         self._console = console
+        self._listeners = (on_finding,) if callable(on_finding) else tuple(on_finding)
         self._rank = Rank()
         self._monitor: MemoryMonitor | None = None
         self._flight: FlightRecorder | None = None
@@ -198,6 +208,7 @@ class MemoryCallback(Lifecycle):
             evidence=config.evidence,
             is_free=profiler.is_off_for,
             flight=flight,
+            on_finding=self._listeners,
         )
         self.profiler, self._flight, self._monitor = profiler, flight, monitor
         self._resources.callback(monitor._stop, None)

@@ -34,6 +34,7 @@ from tbmem.runtime.background_writer import (
 )
 from tbmem.runtime.evidence.investigator import Investigator, loop_frame
 from tbmem.runtime.evidence.peak_lines import PeakLines, PeakSource
+from tbmem.runtime.finding_listeners import FindingListeners, Listener
 from tbmem.runtime.oom.flight_recorder import FlightRecorder
 from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.lifecycle import Lifecycle, Process, Rank, find_rank
@@ -96,6 +97,7 @@ class MemoryMonitor(Lifecycle):
         evidence: How suspicions are investigated; by default they are not.
         is_free: Returns whether no profiler window overlaps the next ``n`` steps.
         flight: Reports why memory ran out.
+        on_finding: Functions that are called with each finding that is shown, in a thread of their own.
         **overrides: Fields of ``config`` by name, such as ``log_every_n_steps=1``.
 
     Raises:
@@ -116,6 +118,7 @@ class MemoryMonitor(Lifecycle):
         evidence: EvidenceConfig | None = None,
         is_free: Callable[[int], bool] = lambda steps: True,
         flight: FlightRecorder | None = None,
+        on_finding: Sequence[Listener] = (),
         **overrides: Any,
     ) -> None:
         super().__init__(guard)
@@ -132,6 +135,7 @@ class MemoryMonitor(Lifecycle):
         self._evidence = evidence
         self._is_free = is_free
         self._flight, self._owns_flight = flight, flight is None
+        self._listeners = on_finding
         self._investigator: Investigator | None = None
         self._peak_lines: PeakLines | None = None
         self._devices: dict[str, _DeviceState] = {}
@@ -189,6 +193,7 @@ class MemoryMonitor(Lifecycle):
         scalars = self._folder.path if self._folder is not None and self.config.scalars else None
         lines = LineSink(self._every, self.config.line_seconds) if self._console else None
         sinks = open_sinks(self._guard, self.log_path, scalars, lines)
+        sinks.append(FindingListeners(self._listeners, self._guard))
         self._background = BackgroundWriter(sinks, tasks, self._guard, row_steps=self._every)
         self._background.put(log_header(rank, self.config, self._about))
         self._background.start()

@@ -1,0 +1,98 @@
+"""Findings reach the user's functions, whatever these do."""
+
+from __future__ import annotations
+
+import threading
+import time
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tbmem import MemoryMonitor
+from tbmem.model.finding import Finding, FindingKind, Severity
+from tbmem.runtime import finding_listeners
+from tbmem.runtime.finding_listeners import FindingListeners
+from tbmem.runtime.process.guard import Guard
+
+FROM_A_PACKAGE: list[Finding] = []
+"""What the listener of an installed package has heard."""
+
+
+def _finding(kind: FindingKind, step: int = 1) -> Finding:
+    about: dict[str, Any] = {"severity": Severity.WARNING, "device": "cpu", "message": "", "evidence": {}}
+    return Finding(kind=kind, first_step=step, last_step=step, **about)
+
+
+def test_what_is_shown_is_heard_and_suspicions_are_not() -> None:
+    # given
+    heard: list[FindingKind] = []
+    listeners = FindingListeners([lambda finding: heard.append(finding.kind)], Guard())
+    # when
+    listeners.write([_finding(kind) for kind in (FindingKind.SUSPECT, FindingKind.LEAK, FindingKind.SPIKE)])
+    listeners.close()
+    # then
+    assert heard == [FindingKind.LEAK, FindingKind.SPIKE]
+
+
+def test_one_that_raises_is_told_and_called_no_more_and_the_others_are() -> None:
+    # given
+    heard, calls, guard = [], [], Guard()
+
+    def broken(finding: Finding) -> None:
+        calls.append(finding)
+        raise ConnectionError("no network")
+
+    listeners = FindingListeners([broken, heard.append], guard)
+    # when
+    listeners.write([_finding(FindingKind.LEAK), _finding(FindingKind.SPIKE)])
+    listeners.close()
+    # then
+    assert len(calls) == 1
+    assert len(heard) == 2
+    (problem,) = guard.problems
+    assert "broken" in problem
+    assert problem.endswith("is off: ConnectionError: no network")
+
+
+def test_one_that_hangs_holds_up_neither_the_log_nor_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given
+    monkeypatch.setattr(finding_listeners, "_JOIN_SECONDS", 0.1)
+    hanging = threading.Event()
+    listeners = FindingListeners([lambda finding: hanging.wait()], Guard())
+    # when more findings come than can wait
+    began = time.monotonic()
+    listeners.write([_finding(FindingKind.SPIKE, step) for step in range(500)])
+    thread = listeners._thread
+    listeners.close()
+    took = time.monotonic() - began
+    hanging.set()
+    assert thread is not None
+    thread.join(10)
+    # then
+    assert took < 5
+
+
+def test_an_installed_package_is_called_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given
+    entry = EntryPoint("alerts", f"{__name__}:FROM_A_PACKAGE.append", finding_listeners.GROUP)
+    monkeypatch.setattr(finding_listeners, "entry_points", lambda group: [entry] if group == entry.group else [])
+    listeners = FindingListeners([], Guard())
+    # when
+    listeners.write([_finding(FindingKind.LEAK)])
+    listeners.close()
+    # then
+    assert [finding.kind for finding in FROM_A_PACKAGE] == [FindingKind.LEAK]
+
+
+def test_in_a_run_a_leak_is_heard(tmp_path: Path) -> None:
+    # given
+    kept, heard = [], []
+    # when
+    with MemoryMonitor(folder=tmp_path, on_finding=[heard.append], console=False) as monitor:
+        for _ in range(400):
+            kept.append(bytearray(1 << 16))
+            monitor.step()
+    # then
+    assert FindingKind.LEAK in {finding.kind for finding in heard}
