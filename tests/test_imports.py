@@ -50,8 +50,8 @@ ORDER: dict[str, tuple[str, ...]] = {
         "sweep",
     ),
     "runtime": (
-        *("process", "background_writer", "profiling", "evidence", "oom", "meter", "record", "monitor"),
-        *("profiler", "callback", "launch"),
+        *("process", "background_writer", "finding_listeners", "profiling", "evidence", "oom", "meter", "record"),
+        *("monitor", "profiler", "callback", "launch"),
     ),
     "offline": ("live_logs", "analyze", "queries", "reports"),
 }

@@ -27,6 +27,8 @@ _SHARE_EXPLAINED = 0.5  # share of the resident memory's growth that malloc must
 _SHARE_OF_TWIN = 0.3
 """The same where that grows as well: Python's own objects lie outside of malloc's heap."""
 _PINNED = 2.0  # times the growth of what is alive by which the resident memory grows where the heap cannot shrink
+_SPREADS = 3.0
+"""Times the usual difference of levels in a block by which they must grow to be a leak without a holder."""
 _LOOK = 64
 """Steps in which evidence is collected, with room to spare."""
 _URGENT = 128
@@ -213,6 +215,9 @@ class Detector:
                 return ()
             if self._waits_for_evidence(event, standing):
                 return self._await_evidence(sample, channel, event, standing)
+            if self._is_within_spread(channel, trend):
+                channel.growth.doubt()
+                return ()
             return (self._leak(sample, channel, trend, event.rate, event.forecast),)
         fell = event.change is Change.FELL
         conclusion = self._conclusions.pop(event.channel, None)
@@ -257,6 +262,16 @@ class Detector:
         growth = other.growth_between(trend.first.step, trend.last.step)
         share = 1.0 if is_heap else _SHARE_EXPLAINED if standing is None else _SHARE_OF_TWIN
         return growth is not None and growth >= share * trend.growth
+
+    def _is_within_spread(self, channel: GrowthChannel, trend: Trend) -> bool:
+        """Whether growth for which no holder is known is about what the steps differ by anyway.
+
+        A step that ends with an episode's data alive holds more the longer the episode, and agents that learn play on.
+        """
+        conclusion = self._conclusions.get(channel.channel)
+        is_confirmed = conclusion is not None and conclusion.outcome is Outcome.CONFIRMED
+        is_of_levels = self._sample is not None and self._sample.device == CPU  # elsewhere blocks reach up to peaks
+        return is_of_levels and not is_confirmed and trend.growth < _SPREADS * channel.spread
 
     def _is_of_host(self, channel: GrowthChannel) -> bool:
         is_cpu = self._sample is not None and self._sample.device == CPU

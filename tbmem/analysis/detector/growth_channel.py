@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
+from statistics import median
 from typing import NamedTuple
 
 from tbmem.analysis.detector.control_variate import ControlVariate
@@ -153,6 +154,11 @@ class GrowthChannel:
             if len(last) == count and min(rises) >= 0.5 * max(rises) and left < steps * min(rises) / BLOCK:
                 return True
         return False
+
+    @property
+    def spread(self) -> float:
+        """How far levels within a block usually differ, in bytes; with exact peaks how far these reach."""
+        return median(self._block.lifts) if self._block.lifts else 0.0
 
     def level_at(self, step: int) -> float | None:
         """The low-water mark at a step in the past, as finely as it is remembered, in bytes."""

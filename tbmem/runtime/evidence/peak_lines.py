@@ -19,8 +19,8 @@ from tbmem.units import MIB
 
 PART = "lines at peaks"
 INTERVAL = 0.02
-"""Seconds between two looks: as long as between two readings of the peak itself. A look takes 20 µs, in a training that
-uses the caches for itself and wakes this thread late 0.3 ms."""
+"""Seconds between two looks: as long as between two readings of the peak itself. A look takes 20 µs, and 0.3 ms
+beside a training loop that uses the caches for itself."""
 _SHARE = 0.005
 """Share of a processor that looks may take: where they are dearer than 0.1 ms they are further apart."""
 _SMOOTH = 0.1  # weight of the last look in the mean cost of one

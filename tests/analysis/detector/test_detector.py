@@ -274,6 +274,28 @@ def test_what_pins_the_heap_is_one_leak_of_the_resident_memorys_size() -> None:
     assert verdict.evidence["steps_left"] == pytest.approx(8 * GIB / (20 * MIB), rel=0.1)
 
 
+def episodes(steps: int, leak: int = 0) -> list[int]:
+    """Levels of steps that end with the data of an episode alive, 7 KiB a move: the agent learns and plays longer."""
+    dice = random.Random(3)
+    lengths = [(15 + min(max(step - 500, 0), 900)) * dice.uniform(0.5, 1.8) for step in range(steps)]
+    return [HEAP + round(7 * KIB * length) + leak * step for step, length in enumerate(lengths)]
+
+
+def test_episodes_that_get_longer_are_no_leak_without_a_holder(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "leak" not in kinds(judge(heap(episodes(2000))))
+    # they would be without a look at how much the steps differ
+    monkeypatch.setattr("tbmem.analysis.detector.detector._SPREADS", 0.0)
+    assert "leak" in kinds(judge(heap(episodes(2000))))
+
+
+def test_a_leak_that_outgrows_what_steps_differ_by_is_one_without_a_holder_too() -> None:
+    findings = judge(heap(episodes(2000, leak=16 * KIB)))
+
+    (leak, *_) = [finding for finding in findings if finding.kind is FindingKind.LEAK]
+    assert leak.last_step < 700
+    assert findings[-1].kind is FindingKind.LEAK
+
+
 def test_resident_memory_that_malloc_keeps_free_is_no_leak() -> None:
     # given: ever longer episodes, each freed at its end, which malloc's heap has grown for
     growth = [100 * KIB * step for step in range(900)]
