@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,16 @@ Record = Mapping[str, Any]
 pytestmark = pytest.mark.slow
 
 
-def _findings(program: Path, folder: Path, shorter: tuple[str, str] = ("", ""), launcher: tuple[str, ...] = ()) -> Any:
-    """The findings of a run, and its verdict."""
+def _findings(
+    program: Path, folder: Path, shorter: tuple[str, str] = ("", ""), launcher: Sequence[str] = (sys.executable,)
+) -> tuple[list[Record], Record, str]:
+    """The findings of a run, its verdict, and what it said."""
     script = folder / program.name
     text = program.read_text()
     assert shorter[0] in text
-    script.write_text(text.replace(*shorter) if shorter[0] else text)
+    script.write_text(text.replace(*shorter))
     watched = ["-m", "tbmem", "run", "run.name=run", "--logdir", str(folder / "runs"), "--", str(script)]
-    start = [sys.executable] if not launcher else list(launcher)
-    done = subprocess.run([*start, *watched], capture_output=True, text=True, timeout=280, cwd=folder)
+    done = subprocess.run([*launcher, *watched], capture_output=True, text=True, timeout=280, cwd=folder)
     assert done.returncode == 0, done.stderr[-2000:]
     log = next((folder / "runs").rglob("monitor*.jsonl"))
     records = [json.loads(line) for line in log.read_text().splitlines()]

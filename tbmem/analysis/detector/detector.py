@@ -254,8 +254,8 @@ class Detector:
             return False
         if self._pinning(channel) is not None:
             return True
-        is_heap, on_cpu = channel.channel is Channel.HEAP, self._sample.device == CPU
-        other = self._feed.channels[Channel.ALLOCATED if is_heap or on_cpu else Channel.HEAP]
+        is_heap = channel.channel is Channel.HEAP
+        other = self._feed.channels[Channel.ALLOCATED if is_heap or self._is_cpu else Channel.HEAP]
         standing = other.growth.trend
         if is_heap and (standing is None or standing.state not in (TrendState.SUSPECTED, TrendState.LEAK)):
             return False
@@ -270,12 +270,16 @@ class Detector:
         """
         conclusion = self._conclusions.get(channel.channel)
         is_confirmed = conclusion is not None and conclusion.outcome is Outcome.CONFIRMED
-        is_of_levels = self._sample is not None and self._sample.device == CPU  # elsewhere blocks reach up to peaks
-        return is_of_levels and not is_confirmed and trend.growth < _SPREADS * channel.spread
+        # elsewhere blocks reach up to peaks
+        return self._is_cpu and not is_confirmed and trend.growth < _SPREADS * channel.spread
+
+    @property
+    def _is_cpu(self) -> bool:
+        """Whether it is the CPU that is judged, whose memory is that of the host."""
+        return self._sample is not None and self._sample.device == CPU
 
     def _is_of_host(self, channel: GrowthChannel) -> bool:
-        is_cpu = self._sample is not None and self._sample.device == CPU
-        return is_cpu or channel.channel in (Channel.HOST, Channel.HEAP)
+        return self._is_cpu or channel.channel in (Channel.HOST, Channel.HEAP)
 
     def _explain_by_filling(self, channel: GrowthChannel, trend: Trend) -> bool:
         """Attribute growth without evidence to a bounded container that fills, as a look has found, while it does."""
@@ -292,7 +296,7 @@ class Detector:
 
         Judged up to the last reading of malloc's counters, which are rationed where they are expensive.
         """
-        if channel.channel is not Channel.HOST or self._sample is None or self._sample.device != CPU:
+        if channel.channel is not Channel.HOST or not self._is_cpu:
             return False
         first, last = trend.first.step, min(trend.last.step, self._feed.heap_size.last_step)
         growth, alive = channel.growth_between(first, last), self._feed.channels[Channel.ALLOCATED]
@@ -325,7 +329,7 @@ class Detector:
         malloc returns only what is free at the end of its heap: small objects that are kept between large ones that
         are freed make it grow by the large ones.
         """
-        if channel.channel is not Channel.ALLOCATED or self._sample is None or self._sample.device != CPU:
+        if channel.channel is not Channel.ALLOCATED or not self._is_cpu:
             return None
         first, last = trend.first.step, trend.last.step
         host = self._feed.channels[Channel.HOST]

@@ -221,8 +221,9 @@ class SampleFeed:
         """
         steps, values, peaks = [], [], []
         for at, peak in enumerate(columns.host_peak_rss):
+            if at:
+                self._note_free(columns, at - 1)
             free = self._free_when_it_began()
-            self._note_free(columns, at)
             if peak is not None and free is not None:
                 steps.append(columns.step[at])
                 values.append(max(peak - free, 0))

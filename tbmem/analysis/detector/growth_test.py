@@ -116,14 +116,14 @@ class GrowthTest:
         if trend is None:
             return
         if trend.state is TrendState.SUSPECTED:
-            trend.state, trend.left_at = TrendState.OPEN, (trend.last.level, trend.last.tick)
+            trend.leave_open()
         self._postpone(trend.last.tick)
 
     def doubt(self) -> None:
         """Note that the growth is too small to be called a leak by itself; once it is larger it is certain again."""
-        trend = self.trend
-        if trend is not None:
-            trend.state, trend.left_at, trend.reported = TrendState.OPEN, (trend.last.level, trend.last.tick), 0.0
+        if self.trend is not None:
+            self.trend.leave_open()
+            self.trend.reported = 0.0
 
     def await_evidence(self) -> None:
         """Make the growth that stands a suspicion, however certain it is."""

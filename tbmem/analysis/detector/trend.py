@@ -85,6 +85,10 @@ class Trend:
         else:
             self.outgrown_at = (self.last.level + _LATE * room, start + _LATE * max(ends_at - start, lasted))
 
+    def leave_open(self) -> None:
+        """Note that it is not decided what it is, from its last mark on."""
+        self.state, self.left_at = TrendState.OPEN, (self.last.level, self.last.tick)
+
     @property
     def keeps_its_pace(self) -> bool:
         """Whether it has gone on since it was left open as it did before; a ramp that ended wavers at its height."""

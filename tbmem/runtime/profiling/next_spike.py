@@ -16,9 +16,9 @@ _PATIENCE = 1000
 class NextSpike:
     """Waits for a second spike, which has no period that would tell when it comes, and writes a snapshot of it.
 
-    From the first spike on, the history of the device's allocator is recorded into its ring buffer. A step that needs
-    as much again is then in it, with the stack of each allocation. Done once in a run; a spike that comes within a
-    window is in that.
+    From the first spike on, the history of the device's allocator is recorded into its ring buffer. The next step that
+    reaches at least half as far above the usual level is then in it, with the stack of each allocation. Done once in a
+    run; a spike that comes within a window is in that.
     """
 
     def __init__(self, snapshots: Snapshots) -> None:

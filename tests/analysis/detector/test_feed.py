@@ -74,32 +74,34 @@ def test_a_spike_in_pages_that_a_recording_gave_back_is_as_high_as_it_was(after:
     assert found.excursion.height == 90 * MIB
 
 
-def test_a_spike_between_two_readings_of_malloc_is_found_by_its_resident_peak() -> None:
-    # given: malloc's counters are read in each 16th step
+def _excursions_seen_now_and_then(samples: list[MemorySample]) -> list[ExcursionEvent]:
+    """What is found where malloc's counters are read in each 16th step."""
     feed = SampleFeed(PatternsConfig())
+    rationed = [each if each.step % 16 == 0 else each._replace(allocated=None, reserved=None) for each in samples]
+    events = [event for sample in rationed for columns in feed.columns([sample]) for event in feed.take(columns)]
+    return [event for event in events if isinstance(event, ExcursionEvent)]
+
+
+def test_a_spike_between_two_readings_of_malloc_is_found_by_its_resident_peak() -> None:
+    # given
     samples = [
         _resident(step, level=200, heap=310, resident=500, peak=590 if step == 100 else 500) for step in range(1, 120)
     ]
-    rationed = [each if each.step % 16 == 0 else each._replace(allocated=None, reserved=None) for each in samples]
     # when
-    events = [event for sample in rationed for columns in feed.columns([sample]) for event in feed.take(columns)]
+    (found,) = _excursions_seen_now_and_then(samples)
     # then
-    (found,) = [event for event in events if isinstance(event, ExcursionEvent)]
     assert (found.excursion.kind.value, found.excursion.first_step) == ("spike", 100)
 
 
 def test_steps_after_malloc_has_kept_more_free_than_was_read_are_not_judged() -> None:
     # given: a larger step has left 90 MiB in malloc's heap, of which its next reading, 12 steps later, will tell
-    feed = SampleFeed(PatternsConfig())
     samples = [
         _resident(step, level=200, heap=310 if step < 100 else 400, resident=high, peak=high)
         for step, high in ((step, 500 if step < 100 else 590) for step in range(1, 150))
     ]
-    rationed = [each if each.step % 16 == 0 else each._replace(allocated=None, reserved=None) for each in samples]
     # when
-    events = [event for sample in rationed for columns in feed.columns([sample]) for event in feed.take(columns)]
+    (found,) = _excursions_seen_now_and_then(samples)
     # then
-    (found,) = [event for event in events if isinstance(event, ExcursionEvent)]
     assert (found.excursion.kind.value, found.excursion.first_step) == ("spike", 100)
 
 
