@@ -184,3 +184,14 @@ def see_estimate(browser: Browser, ask: Ask, run: str) -> None:
     browser.until("document.querySelector('#estimate-plot')?.chart?.lines.length > 0")
     if answer["measured"]:
         has(browser, ".tiles", format_bytes(answer["measured"]["peak"]))
+
+
+def click_a_band(browser: Browser, chart: str) -> None:
+    """Click where a band is drawn: where memory is low in a recording is another place each time that it is made."""
+    for across in (0.15, 0.3, 0.45, 0.6, 0.75):
+        browser.point(chart, across, 0.6)
+        browser.rest(0.3)
+        if browser.script("document.querySelector('.tip:not([hidden])') !== null"):
+            browser.point(chart, across, 0.6, click=True)
+            return
+    raise AssertionError(f"no band is named at any of five places of {chart}")

@@ -131,7 +131,7 @@ def test_a_range_is_summed_without_a_server(
     looking.has(browser, "#brushed .tiles", looking.format_bytes(made))
     if answer["count"] > answer["shown"]:
         looking.has(browser, "#brushed", "the report has no others")
-    browser.point("section:nth-of-type(2) .frame canvas[tabindex]", 0.15, 0.6, click=True)
+    looking.click_a_band(browser, "section:nth-of-type(2) .frame canvas[tabindex]")
     browser.until("document.querySelector('.detail .facts') !== null")
     assert browser.complaints() == []
 
