@@ -153,6 +153,8 @@ class Evidence:
     sizes_grow: float = 0.0
     """Share of the recurring allocations, by bytes, that grew from step to step: 1 under a curriculum."""
     collector_on: bool = True
+    history_bytes: int = 0
+    """Bytes of the host that torch's memory history may come to, where it is recorded all the time."""
     notes: tuple[str, ...] = ()
     seconds: float = 0.0  # time spent outside of the steps
 

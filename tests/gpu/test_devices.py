@@ -89,6 +89,32 @@ def test_a_leak_on_the_second_device_is_told_of_that_device(tmp_path: Path) -> N
     assert "kept.append" in verdicts["cuda:1"].evidence["line"]["text"]
 
 
+@pytest.mark.parametrize("whose", ["of the run", "of the program"])
+def test_a_history_that_fills_its_buffer_is_no_leak(whose: str, tmp_path: Path) -> None:
+    # given some 90 events of 250 bytes in each step, which the host keeps
+    code = """
+        import os, sys, torch, tbmem
+        model = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(6)]).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+        options = {"run": {"logdir": sys.argv[1]}, "profiling": {"enabled": False}, "output": {"console": False}}
+        if os.environ["WHOSE"] == "of the run":
+            options["snapshot"] = {"history": "run"}
+        else:
+            torch.cuda.memory._record_memory_history(max_entries=100_000)
+        with tbmem.MemoryCallback(**options) as memory:
+            for _ in range(400):
+                optimizer.zero_grad()
+                model(torch.randn(64, 64, device="cuda")).pow(2).mean().backward()
+                optimizer.step()
+                memory.step()
+        print(*{finding.kind.value for finding in (*memory.summary.verdicts, *memory.summary.findings)})
+    """
+    # when
+    printed = run(code, tmp_path, WHOSE=whose)
+    # then
+    assert "leak" not in printed.split()
+
+
 class Large(torch.autograd.Function):
     """Asks for more than there is in its backward pass, as a kernel's workspace would."""
 

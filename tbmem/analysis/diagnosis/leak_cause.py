@@ -41,7 +41,7 @@ def explain(
         looked_before: How often evidence of the same growth has left it open.
     """
     case = _Case(suspicion, evidence, min_rate, room)
-    for decide in (_held, _filling, _garbage, _refilled, _surviving, _workload):
+    for decide in (_held, _filling, _garbage, _refilled, _surviving, _workload, _of_history):
         conclusion = decide(case)
         if conclusion is not None:
             return conclusion
@@ -227,6 +227,16 @@ def _workload(case: _Case) -> Conclusion | None:
         return None
     reason = "the steps need more memory: what is alive was allocated in the last step, and most sizes grow"
     return case.conclude(Outcome.DISMISSED, reason, "a workload that grows")
+
+
+def _of_history(case: _Case) -> Conclusion | None:
+    """Torch's memory history is recorded: each event takes memory of the host until the ring buffer is full."""
+    room = case.evidence.history_bytes - case.suspicion.growth
+    if case.suspicion.channel not in (Channel.HOST, Channel.HEAP) or room <= 0:
+        return None
+    reason = "torch's memory history, which is recorded, keeps each event until its buffer is full"
+    full = case.evidence.last_step + round(room / case.rate)
+    return case.conclude(Outcome.DISMISSED, reason, "memory outside of torch", ends_at=full, room=round(room))
 
 
 def _without_holder(case: _Case, looked_before: int) -> Conclusion:

@@ -15,7 +15,7 @@ from tbmem.sources.retainers.search import RetainerSearch
 from tbmem.sources.survivors.history_backend import HistorySurvivors
 from tbmem.sources.survivors.profiler_backend import ProfilerSurvivors
 from tbmem.sources.survivors.tracker import SurvivorTracker
-from tbmem.sources.torch_state.memory_history import cuda_history_is_on, history_module
+from tbmem.sources.torch_state.memory_history import cuda_history_is_on, history_bytes, history_module
 
 _LOOKS, _FEWEST_LOOKS = 4, 3
 """Censuses of a session, the first before its first step: three intervals distinguish growth from fluctuation. Three
@@ -134,6 +134,7 @@ class EvidenceSession:
             sites=self._sites,
             sizes_grow=self._sizes_grow,
             collector_on=gc.isenabled(),
+            history_bytes=history_bytes(),
             notes=(*self._notes, *notes),
             seconds=self._seconds,
         )

@@ -16,7 +16,7 @@ _PATIENCE = 1000
 class NextSpike:
     """Waits for a second spike, which has no period that would tell when it comes, and writes a snapshot of it.
 
-    From the first spike on, the history of the device's allocator is recorded into its ring buffer. The next step that
+    From the first spike on, the history of the device's allocator is recorded, each step anew. The next step that
     reaches at least half as far above the usual level is then in it, with the stack of each allocation. Done once in a
     run; a spike that comes within a window is in that.
     """
@@ -51,6 +51,8 @@ class NextSpike:
             return is_free
         if step >= self._until:
             self.stop()
+        elif is_free:
+            self._snapshots.begin_step()
         return False
 
     def _begin(self, is_free: bool) -> None:

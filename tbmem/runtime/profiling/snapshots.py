@@ -67,6 +67,16 @@ class Snapshots:
         )
         get_logger().warning(line, name, self._config.max_entries)
 
+    def begin_step(self) -> None:
+        """Record from here on only, unless the history of the run is recorded.
+
+        The ring buffer then holds one step: a full one takes some 40 MiB of the host, and until it is full that looks
+        like a leak of the program.
+        """
+        if self.history is not None and self._config.history != "run":
+            self.history.stop()
+            self.history.start()
+
     def end_history(self) -> None:
         """Stop recording history, unless it is that of the run."""
         if self._config.history != "run":

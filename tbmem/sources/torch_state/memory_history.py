@@ -10,11 +10,24 @@ import torch
 
 from tbmem.model.files import SNAPSHOT_PROTOCOL, atomic_write
 
+_ENTRY_BYTES = 1024
+"""Bytes of an event with its stack: 280 in a step of six layers on torch 2.14, more where stacks are deep."""
+_USUAL_ENTRIES = 100_000
+"""Events that a history recorded by the program is taken to keep, as in torch's documentation; it does not tell."""
+
 
 def cuda_history_is_on() -> bool:
     """Whether memory history is recorded on CUDA, the only kind of device where torch reports it."""
     is_enabled = getattr(torch._C, "_cuda_isHistoryEnabled", None)
     return bool(is_enabled()) if is_enabled is not None else False
+
+
+def history_bytes() -> int:
+    """Bytes of the host that the history now recorded may come to until its ring buffer is full; 0 where none is."""
+    owner = MemoryHistory._owner
+    if owner is None and not cuda_history_is_on():
+        return 0
+    return _ENTRY_BYTES * (owner.max_entries if owner is not None else _USUAL_ENTRIES)
 
 
 def history_module(kind: str) -> Any:
@@ -41,7 +54,7 @@ class MemoryHistory:
 
     def __init__(self, memory: Any, max_entries: int) -> None:
         self._memory = memory
-        self._max_entries = max_entries
+        self.max_entries = max_entries
 
     @classmethod
     def of_this_process(cls, max_entries: int) -> MemoryHistory | None:
@@ -59,9 +72,7 @@ class MemoryHistory:
         if MemoryHistory._owner is not None or cuda_history_is_on():
             return False
         # C++ stacks take a hundred times longer to write
-        self._memory._record_memory_history(
-            enabled="all", context="all", stacks="python", max_entries=self._max_entries
-        )
+        self._memory._record_memory_history(enabled="all", context="all", stacks="python", max_entries=self.max_entries)
         MemoryHistory._owner = self
         return True
 
@@ -81,5 +92,5 @@ class MemoryHistory:
         snapshot = self.take() if snapshot is None else snapshot
         with atomic_write(path) as partial, open(partial, "wb") as file:
             pickle.dump(snapshot, file, protocol=SNAPSHOT_PROTOCOL)
-        capacity = self._owner._max_entries if self._owner is not None else self._max_entries
+        capacity = self._owner.max_entries if self._owner is not None else self.max_entries
         return all(len(trace) < capacity for trace in snapshot.get("device_traces", ()))

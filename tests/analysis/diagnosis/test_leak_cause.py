@@ -62,6 +62,7 @@ def concluded(
     collector_on: bool = True,
     room: int | None = None,
     looked_before: int = 0,
+    history_bytes: int = 0,
 ) -> Conclusion:
     evidence = Evidence(
         first_step=42,
@@ -70,6 +71,7 @@ def concluded(
         sites=sites,
         sizes_grow=sizes_grow,
         collector_on=collector_on,
+        history_bytes=history_bytes,
     )
     return explain(suspicion, evidence, min_rate=KIB, room=room, looked_before=looked_before)
 
@@ -207,6 +209,20 @@ def test_a_librarys_own_records_are_no_leak_out_of_sight() -> None:
     records = replace(GROWTH, first_step=1, last_step=1201, level=1200 * KIB, bytes_per_step=1.0 * KIB)
     # then
     assert concluded(suspicion=records, looked_before=3).outcome is Outcome.OPEN
+
+
+def test_torchs_memory_history_fills_its_buffer_and_is_no_leak() -> None:
+    # given
+    of_the_host = replace(GROWTH, channel=Channel.HOST)
+    # when
+    conclusion = concluded(suspicion=of_the_host, looked_before=1, history_bytes=10 * MIB)
+    # then it has 8 MiB to go, 128 steps of 64 KiB
+    assert (conclusion.outcome, conclusion.room, conclusion.ends_at) == (Outcome.DISMISSED, 8 * MIB, 49 + 128)
+    assert "torch's memory history" in conclusion.reason
+    # but it explains nothing on a device, no more than it can hold, and nothing that a list holds
+    assert concluded(suspicion=GROWTH, looked_before=1, history_bytes=10 * MIB).outcome is Outcome.CONFIRMED
+    assert concluded(suspicion=of_the_host, looked_before=1, history_bytes=MIB).outcome is Outcome.CONFIRMED
+    assert concluded(LIST, suspicion=of_the_host, history_bytes=10 * MIB).outcome is Outcome.CONFIRMED
 
 
 def test_plain_objects_that_grow_along_are_not_the_holder() -> None:

@@ -55,6 +55,20 @@ def test_the_next_step_that_needs_as_much_is_written_once(
     assert [path.name.split(".")[1] for path in tmp_path.glob("*.pickle")] == ["spike60"]
 
 
+@pytest.mark.parametrize(("recorded", "begun"), [("windows", 10), ("run", 1)])
+def test_the_history_is_that_of_a_step_unless_the_run_is_recorded(
+    recorded: str, begun: int, cuda: FakeCuda, make_sample: MakeSample, tmp_path: Path
+) -> None:
+    # given
+    awaited = NextSpike(Snapshots(SnapshotConfig(history=recorded), RunFolder(tmp_path), []))
+    awaited.expect(SPIKE, 41)
+    # when
+    _steps(awaited, [make_sample(step, 9.0, 10.0) for step in range(42, 52)])
+    # then
+    assert len([call for call in cuda.memory.calls if call["enabled"]]) == begun
+    assert cuda.memory.is_recording
+
+
 def test_no_history_stays_on_where_no_other_comes(
     cuda: FakeCuda, snapshots: Snapshots, make_sample: MakeSample, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tbmem.model.files import SNAPSHOT_PROTOCOL
-from tbmem.sources.torch_state.memory_history import MemoryHistory
+from tbmem.sources.torch_state.memory_history import MemoryHistory, history_bytes
 from tests.sources.fakes import FakeCuda, FakeMemory
 
 
@@ -45,6 +45,21 @@ def test_the_ring_buffer_is_finite_and_the_stacks_are_python(memory: FakeMemory)
     assert MemoryHistory._owner is history
     assert memory.calls == [{"enabled": "all", "context": "all", "stacks": "python", "max_entries": 1000}]
     history.stop()
+
+
+def test_a_history_is_counted_while_it_is_recorded(memory: FakeMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given
+    history = MemoryHistory(memory, 1000)
+    # when
+    before = history_bytes()
+    history.start()
+    during = history_bytes()
+    history.stop()
+    # then
+    assert (before, during, history_bytes()) == (0, 1000 << 10, 0)
+    # and one that the program records, whose length it does not tell
+    monkeypatch.setattr(torch._C, "_cuda_isHistoryEnabled", lambda: True, raising=False)
+    assert history_bytes() == 100_000 << 10
 
 
 def test_stopping_switches_recording_off(memory: FakeMemory) -> None:
