@@ -82,6 +82,8 @@ class Ended:
 
 def main() -> int:
     given = _parsed()
+    # a shell without job control starts what is in the background with SIGINT ignored, and so would all programs be
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     missing = {recipe.title: _absent(recipe, given.checkouts) for recipe in RECIPES}
     done = _results(given.out)
     if given.faults:

@@ -7,13 +7,13 @@ import linecache
 import os
 import site
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tbmem.model.code_owner import Owner, owner_of
 from tbmem.model.evidence import CodeLine
 from tbmem.sources.program.ownership import is_user_file
-from tbmem.sources.program.syntax import SourceCode, SourceFile
+from tbmem.sources.program.syntax import SourceCode
 
 _NAMES: dict[type[ast.AST], tuple[str, ...]] = {
     ast.Add: ("add",),
@@ -69,6 +69,8 @@ class UserLines:
         self._files: dict[str, str] = {}
         self._sources = SourceCode()
         self._lines: dict[Frame, CodeLine] = {}
+        self._operator_lines: dict[Frame, int] = {}
+        self._orders: dict[ast.AST, list[tuple[int, type[ast.AST]]]] = {}
 
     def file(self, name: str) -> str:
         """Full path of a user's file, which torch's profiler names without a prefix of ``sys.path``; else empty."""
@@ -89,7 +91,20 @@ class UserLines:
 
     def operator_line(self, frame: Frame) -> int:
         """The line of a frame of which only an operator's call is known; 0 where that does not identify it."""
-        return _line_of(self._sources.file(frame.file), frame.call) if frame.call is not None else frame.line
+        if frame.call is None:
+            return frame.line
+        if frame not in self._operator_lines:
+            self._operator_lines[frame] = _line_of(self._order_around(frame.file, frame.call.inside), frame.call)
+        return self._operator_lines[frame]
+
+    def _order_around(self, file: str, line: int) -> Sequence[tuple[int, type[ast.AST]]]:
+        """The calls and operators of the function around a line, or of the module itself."""
+        source = self._sources.file(file)
+        function = source.function_at(line)
+        node = function.node if function is not None else source.tree
+        if node not in self._orders:
+            self._orders[node] = list(_order(node))
+        return self._orders[node]
 
     def line(self, frame: Frame) -> CodeLine:
         """The source line of a frame."""
@@ -106,18 +121,16 @@ class UserLines:
         return self._lines[frame]
 
 
-def _line_of(source: SourceFile, call: OperatorCall) -> int:
-    """The line on which an operator is written; 0 where that is not known."""
+def _line_of(order: Sequence[tuple[int, type[ast.AST]]], call: OperatorCall) -> int:
+    """The line on which an operator is written, of a function's calls and operators; 0 where that is not known."""
     if call.before and call.before == call.after:
         return call.before
     syntax = _SYNTAX.get(call.operator.rpartition("::")[2].rstrip("_"))
     if syntax is None:
         return 0
-    function = source.function_at(call.inside)
-    order = list(_order(function.node if function is not None else source.tree))
     calls = [index for index, (line, kind) in enumerate(order) if kind is ast.Call and line == call.before]
     begin = calls[-1] + 1 if calls else 0
-    order = order[begin:] + order[:begin]  # a loop goes from its end to its beginning
+    order = [*order[begin:], *order[:begin]]  # a loop goes from its end to its beginning
     calls = [index for index, (line, kind) in enumerate(order) if kind is ast.Call and line == call.after]
     lines = [line for line, kind in order[: calls[0] if calls else None] if kind is syntax]
     return lines[0] if len(set(lines)) == 1 else next(iter(lines[call.nth :]), 0)
