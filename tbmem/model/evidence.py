@@ -125,6 +125,16 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunningAt:
+    """What was running when memory was highest."""
+
+    lines: tuple[CodeLine, ...] = ()
+    """The user's lines, innermost first; empty if nothing is known."""
+    operator: str = ""
+    """The function or operator that the innermost Python code, also a library's, was calling; empty if not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
     """An allocation site whose allocations survive their step."""
 

@@ -16,7 +16,7 @@ from tbmem.analysis.runs.device_history import RunPeak
 from tbmem.config.load import override_section
 from tbmem.config.schema import EvidenceConfig, MonitorConfig, OomConfig, PatternsConfig, SnapshotConfig
 from tbmem.errors import TbmemError
-from tbmem.model.evidence import CodeLine
+from tbmem.model.evidence import CodeLine, RunningAt
 from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.monitor_log import LogRecord
 from tbmem.model.oom import RunContext
@@ -377,16 +377,16 @@ class MemoryMonitor(Lifecycle):
             # the CPU was monitored until the accelerator was found
             self._devices.pop(CPU, None)
             awaits, patterns = self._investigator is not None, self._patterns
-            lines = partial(self._lines_at_peak, device)
+            running = partial(self._running_at_peak, device)
             detector = None
             if patterns is not None:
                 workers = self._methods_in_workers
-                detector = Detector(patterns, awaits_evidence=awaits, peak_lines=lines, in_workers=workers)
+                detector = Detector(patterns, awaits_evidence=awaits, running_at=running, in_workers=workers)
             state = self._devices[device] = _DeviceState(detector)
         return state
 
-    def _lines_at_peak(self, device: str, steps: Iterable[int]) -> Sequence[CodeLine]:
-        return self._peak_lines.of_steps(device, steps) if self._peak_lines is not None else ()
+    def _running_at_peak(self, device: str, steps: Iterable[int]) -> RunningAt:
+        return self._peak_lines.of_steps(device, steps) if self._peak_lines is not None else RunningAt()
 
     def _methods_in_workers(self) -> Sequence[CodeLine]:
         return self._guard.run("data sets in workers", methods_in_workers) or ()

@@ -19,7 +19,7 @@ from tbmem.analysis.detector.spike_test import Excursion, ExcursionKind
 from tbmem.analysis.detector.trend import Trend, TrendState
 from tbmem.analysis.growth_rate import ENOUGH_STEPS, StepTime
 from tbmem.config.schema import PatternsConfig
-from tbmem.model.evidence import Channel, CodeLine, Conclusion, Outcome, Suspicion
+from tbmem.model.evidence import Channel, CodeLine, Conclusion, Outcome, RunningAt, Suspicion
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
 
@@ -42,7 +42,7 @@ class Detector:
     Args:
         patterns: When memory is called leaking, spiking or near the end.
         awaits_evidence: Whether suspicions are reported, to be answered by ``conclude``.
-        peak_lines: Returns the lines that were running at the highest peak of some steps, innermost first.
+        running_at: Returns what was running at the highest peak of some steps.
         in_workers: Returns the methods that DataLoader workers call; asked once, when they leak.
     """
 
@@ -51,12 +51,12 @@ class Detector:
         patterns: PatternsConfig | None = None,
         *,
         awaits_evidence: bool = False,
-        peak_lines: Callable[[Iterable[int]], Sequence[CodeLine]] = lambda steps: (),
+        running_at: Callable[[Iterable[int]], RunningAt] = lambda steps: RunningAt(),
         in_workers: Callable[[], Sequence[CodeLine]] = lambda: (),
     ) -> None:
         self._in_workers, self._worker_methods = in_workers, tuple[CodeLine, ...]()
         self._awaits_evidence = awaits_evidence
-        self._peak_lines = peak_lines
+        self._running_at = running_at
         patterns = patterns or PatternsConfig()
         self._least_shift = patterns.spike_percent / 100
         """Share of the level by which it must change for good: what libraries keep of the largest batch is less."""
@@ -185,12 +185,12 @@ class Detector:
             return finding_text.level_shift(sample, channel, excursion)
         if excursion.kind is ExcursionKind.PERIODIC:
             is_news = self._history.note_period(channel, excursion)
-            lines = self._peak_lines(excursion.members)
-            return finding_text.periodic(sample, channel, excursion, lines) if is_news else None
+            running = self._running_at(excursion.members)
+            return finding_text.periodic(sample, channel, excursion, running) if is_news else None
         if self._history.explains(channel, excursion):
             return None
-        lines = self._peak_lines(range(excursion.first_step, excursion.last_step + 1))
-        return finding_text.spike(sample, channel, excursion, event.updated, lines)
+        running = self._running_at(range(excursion.first_step, excursion.last_step + 1))
+        return finding_text.spike(sample, channel, excursion, event.updated, running)
 
     def _report_growth(self, sample: MemorySample, event: GrowthEvent) -> Sequence[Finding]:
         channel, trend = self._feed.channels[event.channel], event.trend

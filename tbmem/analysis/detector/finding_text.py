@@ -9,10 +9,12 @@ from typing import Any
 from tbmem.analysis.detector.forecast import Forecast
 from tbmem.analysis.detector.spike_test import Excursion
 from tbmem.analysis.diagnosis.advice import ADVICE, LEAK_IN_WORKERS
-from tbmem.model.evidence import Channel, CodeLine, Conclusion, Outcome, Suspicion
+from tbmem.model.evidence import Channel, CodeLine, Conclusion, Outcome, RunningAt, Suspicion
 from tbmem.model.finding import Facts, Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
 from tbmem.units import format_bytes, format_count, format_duration, format_range, format_signed
+
+_UNKNOWN = RunningAt()
 
 _SUBJECTS = {
     Channel.ALLOCATED: "memory",
@@ -143,12 +145,11 @@ def spike(
     channel: Channel,
     excursion: Excursion,
     updated: bool | None,
-    lines: Sequence[CodeLine] = (),
+    running: RunningAt = _UNKNOWN,
 ) -> Finding:
     """One step, or a few, needed more.
 
-    ``updated``: an optimizer stepped, what tells training from validation; ``lines`` were running at the peak, the
-    innermost first.
+    ``updated``: an optimizer stepped, what tells training from validation; ``running`` was at the peak.
     """
     phase, note = _PHASES[updated]
     step, level = f"step {excursion.first_step}{note}", _level(channel, excursion)
@@ -158,8 +159,8 @@ def spike(
     else:
         verb = "held" if channel is Channel.ALLOCATED else "reached"
         message = f"{step} {verb} {level}, {_above_usual(excursion)}"
-    message += _running(lines)
-    return _of_excursion(FindingKind.SPIKE, sample, channel, excursion, message, phase=phase, **_line_facts(lines))
+    message += _running(running)
+    return _of_excursion(FindingKind.SPIKE, sample, channel, excursion, message, phase=phase, **_line_facts(running))
 
 
 def level_shift(sample: MemorySample, channel: Channel, excursion: Excursion) -> Finding:
@@ -171,13 +172,13 @@ def level_shift(sample: MemorySample, channel: Channel, excursion: Excursion) ->
     return _of_excursion(FindingKind.LEVEL_SHIFT, sample, channel, excursion, message)
 
 
-def periodic(sample: MemorySample, channel: Channel, excursion: Excursion, lines: Sequence[CodeLine] = ()) -> Finding:
-    """What looked like a spike recurs with a period; ``lines`` were running at one of its peaks."""
+def periodic(sample: MemorySample, channel: Channel, excursion: Excursion, running: RunningAt = _UNKNOWN) -> Finding:
+    """What looked like a spike recurs with a period; ``running`` was at one of its peaks."""
     message = (
         f"every {excursion.period} steps memory reaches {_level(channel, excursion)},"
-        f" {_above_usual(excursion)}{_kept(excursion)}: periodic, as with validation or checkpoints{_running(lines)}"
+        f" {_above_usual(excursion)}{_kept(excursion)}: periodic, as with validation or checkpoints{_running(running)}"
     )
-    period = {"period_steps": excursion.period, "member_steps": list(excursion.members), **_line_facts(lines)}
+    period = {"period_steps": excursion.period, "member_steps": list(excursion.members), **_line_facts(running)}
     return _of_excursion(FindingKind.PERIODIC, sample, channel, excursion, message, **period)
 
 
@@ -200,19 +201,21 @@ def _kept(excursion: Excursion) -> str:
     return f", {format_bytes(excursion.kept)} of it in memory that malloc had kept free" if excursion.kept else ""
 
 
-def _running(lines: Sequence[CodeLine]) -> str:
-    """``' · highest at main.py:26  x = F.relu(x) (main > test > Net.forward)'``: what ran, and for whom."""
-    if not lines:
+def _running(at: RunningAt) -> str:
+    """``' · highest in softmax at main.py:26  x = F.softmax(x) (main > Net.forward)'``: what ran, and for whom."""
+    if not at.lines:
         return ""
-    calls = " > ".join(line.function for line in reversed(lines) if line.function and line.function != "<module>")
-    return f" · highest at {lines[0]}" + (f" ({calls})" if calls else "")
+    calls = " > ".join(line.function for line in reversed(at.lines) if line.function and line.function != "<module>")
+    operator = f"in {at.operator} " if at.operator else ""
+    return f" · highest {operator}at {at.lines[0]}" + (f" ({calls})" if calls else "")
 
 
-def _line_facts(lines: Sequence[CodeLine]) -> dict[str, Any]:
-    if not lines:
+def _line_facts(at: RunningAt) -> dict[str, Any]:
+    if not at.lines:
         return {}
-    known_by = "the program was at this line when its resident memory was highest"
-    return {"line": asdict(lines[0]), "stack": [asdict(line) for line in lines], "known_by": known_by}
+    known_by = "the program was at this line when its memory was highest"
+    stack = [asdict(line) for line in at.lines]
+    return {"line": stack[0], "stack": stack, "operator": at.operator, "known_by": known_by}
 
 
 def _of_excursion(

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from tbmem.model.evidence import CodeLine
+from tbmem.model.evidence import RunningAt
 from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.lifecycle import Process
 from tbmem.sources.program.ownership import qualified_name, user_frames
+from tbmem.sources.program.running_call import RunningCall
 from tbmem.sources.program.syntax import SourceCode
 from tbmem.units import MIB
 
@@ -31,6 +32,8 @@ _JOIN_SECONDS = 1.0
 _FRAMES = 6  # of the user's frames, the innermost ones
 
 _Place = tuple[str, int, str]  # file, line, function
+_Look = tuple[int, tuple[_Place, ...], RunningCall | None]
+"""Bytes in use, the user's frames, and the call in the innermost frame of all."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class PeakLines:
     def __init__(self, source: PeakSource, guard: Guard) -> None:
         self._source = source
         self._guard = guard
-        self._highest: dict[str, dict[int, tuple[int, tuple[_Place, ...]]]] = defaultdict(dict)
+        self._highest: dict[str, dict[int, _Look]] = defaultdict(dict)
         self._code = SourceCode()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work, name="tbmem peaks", daemon=True)
@@ -85,22 +88,28 @@ class PeakLines:
         step = self._source.step()
         for device, (now, level) in self._source.memory().items():
             looks = self._highest[device]
-            known, _ = looks.get(step, (level + _MARGIN, ()))
-            if now > known + _CLEARLY * (known - level) and (places := self._places()):
-                looks[step] = (now, places)
+            known = looks[step][0] if step in looks else level + _MARGIN
+            if now > known + _CLEARLY * (known - level):
+                self._note(looks, step, now)
             while len(looks) > _STEPS:
                 del looks[next(iter(looks))]
 
-    def of_steps(self, device: str, steps: Iterable[int]) -> tuple[CodeLine, ...]:
-        """The user's lines that were running at the highest look of some steps, innermost first; empty if unknown."""
+    def of_steps(self, device: str, steps: Iterable[int]) -> RunningAt:
+        """What was running at the highest look of some steps."""
         looks = self._highest[device]
         seen = [looks[step] for step in steps if step in looks]
-        _, places = max(seen, key=lambda look: look[0], default=(0, ()))
-        return tuple(self._code.code_line(file, line, function) for file, line, function in places)
+        if not seen:
+            return RunningAt()
+        _, places, call = max(seen, key=lambda look: look[0])
+        lines = tuple(self._code.code_line(file, line, function) for file, line, function in places)
+        return RunningAt(lines=lines, operator=call.name() if call is not None else "")
 
-    def _places(self) -> tuple[_Place, ...]:
-        frames = islice(user_frames(sys._current_frames().get(self.watched)), _FRAMES)
-        return tuple((frame.f_code.co_filename, frame.f_lineno, qualified_name(frame.f_code)) for frame in frames)
+    def _note(self, looks: dict[int, _Look], step: int, now: int) -> None:
+        innermost = sys._current_frames().get(self.watched)
+        frames = islice(user_frames(innermost), _FRAMES)
+        places = [(frame.f_code.co_filename, frame.f_lineno, qualified_name(frame.f_code)) for frame in frames]
+        if innermost is not None and places:
+            looks[step] = (now, tuple(places), RunningCall.of(innermost))
 
     def _work(self) -> None:
         worked, cost = time.thread_time(), 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tbmem.analysis.detector.detector import Detector, judge
 from tbmem.analysis.runs.run_status import RankState
-from tbmem.model.evidence import CodeLine
+from tbmem.model.evidence import CodeLine, RunningAt
 from tbmem.model.finding import FindingKind
 from tbmem.model.monitor_log import MonitorLog, SampleRow
 from tbmem.model.sample import MemorySample
@@ -50,14 +50,16 @@ def test_a_spike_names_the_lines_that_were_running() -> None:
     # given
     inner = CodeLine(file="/home/me/main.py", line=28, function="Net.forward", text="x = self.rnn(x)")
     outer = CodeLine(file="/home/me/main.py", line=58, function="test", text="output = model(data)")
-    detector = Detector(peak_lines=lambda steps: (inner, outer) if 45 in steps else ())
+    at_peak = RunningAt(lines=(inner, outer), operator="lstm")
+    detector = Detector(running_at=lambda steps: at_peak if 45 in steps else RunningAt())
     # when
     findings = detector.update_all(_run_with_a_spike())
     # then: in the finding and in the verdict
     [spike] = [one for one in findings if one.kind is FindingKind.SPIKE]
-    assert spike.message.endswith(" · highest at main.py:28  x = self.rnn(x) (test > Net.forward)")
+    assert spike.message.endswith(" · highest in lstm at main.py:28  x = self.rnn(x) (test > Net.forward)")
     assert spike.evidence["line"]["line"] == 28
     assert [line["line"] for line in spike.evidence["stack"]] == [28, 58]
+    assert spike.evidence["operator"] == "lstm"
     assert detector.verdict().message == spike.message
 
 
