@@ -112,6 +112,8 @@ class Detector:
             return ()
         if conclusion.is_out_of_sight and self._is_free_heap(channel, trend):
             return self._dismiss_free_heap(sample, channel, trend, suspicion.bytes_per_step)
+        if conclusion.is_out_of_sight and self._is_within_spread(channel, trend):
+            conclusion = replace(conclusion, outcome=Outcome.OPEN)
         before = self._conclusions.get(suspicion.channel)
         self._conclusions[suspicion.channel] = conclusion
         if conclusion.outcome is Outcome.OPEN:

@@ -325,6 +325,28 @@ def test_pages_that_a_recording_gave_back_and_the_program_uses_again_are_no_leak
     assert FindingKind.LEAK not in {finding.kind for finding in findings}
 
 
+def test_episodes_that_get_longer_are_no_leak_where_looks_find_nothing() -> None:
+    # given what is alive at a step's end, that of an episode, which no look finds in two steps alike
+    nothing = {
+        large: conclusion(Outcome.CONFIRMED if large else Outcome.OPEN, reason="neither Python nor torch holds it")
+        for large in (False, True)
+    }
+    seen: dict[int, list[str]] = {}
+    for leak in (0, 16 * KIB):
+        detector = Detector(awaits_evidence=True)
+        findings: list[Finding] = []
+        # when
+        for sample in heap(episodes(2000, leak=leak)):
+            findings += detector.update(sample)
+            for suspicion in detector.suspicions:
+                findings += detector.conclude(suspicion, nothing[suspicion.growth >= 2 * MIB])
+        seen[leak] = kinds(findings)
+    # then
+    assert "suspect" in seen[0]
+    assert "leak" not in seen[0]
+    assert "leak" in seen[16 * KIB]
+
+
 def test_growth_out_of_sight_that_is_free_in_the_heap_is_dismissed() -> None:
     # given: as above, looked into without finding anything
     growth = [100 * KIB * step for step in range(60)]
