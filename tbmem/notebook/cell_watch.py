@@ -23,6 +23,7 @@ from tbmem.runtime.launch.program import OptimizerRun
 from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.lifecycle import failure
 from tbmem.runtime.run_observer import RunObservers
+from tbmem.sources.torch_state.out_of_memory import ran_out_of_memory
 
 
 class CellWatch:
@@ -48,6 +49,7 @@ class CellWatch:
         self._meter: CellMeter | None = None
         self._chart: LiveChart | None = None
         self._run: OptimizerRun | None = None
+        self._has_run = False  # one to be shown
         if not options.config.config.enabled:
             return
         try:
@@ -91,14 +93,16 @@ class CellWatch:
         self._others.clear()
 
     def _end_run(self, error: BaseException | None) -> None:
-        if self._run is None or not self._run.memory.is_active:
+        run = self._run
+        if run is None or not run.memory.is_active:
             return
-        if not self._run.has_stepped:
-            self._run.close_steps(error)
-        if self._run.has_stepped:
-            self._run.end(error)
+        run.close_steps(error)  # which may report the last one
+        findings = run.memory.monitor.findings if run.memory.monitor is not None else ()
+        self._has_run = run.has_stepped or ran_out_of_memory(error, findings)
+        if self._has_run:
+            run.end(error)
         else:
-            self._discard(self._run)
+            self._discard(run)
 
     def _discard(self, run: OptimizerRun) -> None:
         """End a run without a step, and remove its files: the folder was made for this cell."""
@@ -112,7 +116,7 @@ class CellWatch:
                 self._new_logdir.rmdir()  # unless there is something in it
 
     def _summaries(self) -> list[RunSummary]:
-        own = [self._run.memory] if self._run is not None and self._run.has_stepped else []
+        own = [self._run.memory] if self._run is not None and self._has_run else []
         return [memory.summary for memory in (*own, *self._others) if memory.summary is not None]
 
     def _show(self, record: RunSummary | CellMemory, lines: list[str]) -> None:

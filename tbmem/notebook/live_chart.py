@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from html import escape
 
-from tbmem.model.finding import Finding
+from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.monitor_log import LogRecord, SampleRow
 from tbmem.model.sample import MemorySample
 from tbmem.notebook.output import Output
@@ -51,6 +51,7 @@ class LiveChart:
 
     def start(self) -> None:
         """Show the chart, and draw it anew until ``stop()``."""
+        self._began = time.monotonic()
         self._guard.run(self.part, self._read_levels)
         self._guard.run(self.part, self._draw)
         self._thread.start()
@@ -61,7 +62,7 @@ class LiveChart:
             for record in records:
                 if isinstance(record, SampleRow):
                     self._add(record)
-                elif isinstance(record, Finding) and not record.kind.is_quiet:
+                elif isinstance(record, Finding) and self._is_shown(record):
                     self._findings.append(record)
 
     def close(self) -> None:
@@ -89,6 +90,10 @@ class LiveChart:
                 word = "resident" if device == "cpu" else "allocated"
                 series = self._over_time.setdefault(device, ChartSeries(device, word))
                 series.add(ChartPoint(seconds, level, level))
+
+    def _is_shown(self, finding: Finding) -> bool:
+        """Whether a finding is drawn; that there were few steps says nothing about a cell that has none."""
+        return not finding.kind.is_quiet and (bool(self._over_steps) or finding.kind is not FindingKind.SHORT_RUN)
 
     def _add(self, row: SampleRow) -> None:
         sample = row.sample

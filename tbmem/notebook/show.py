@@ -57,7 +57,9 @@ def path_of(run: Any) -> str:
             return os.fspath(folder)
     if isinstance(run, (str, os.PathLike)):
         return os.fspath(run)
-    raise UsageError(f"tbmem.show: a path, a summary or a callback that has started is needed, not {type(run).__name__}")
+    raise UsageError(
+        f"tbmem.show: a path, a summary or a callback that has started is needed, not {type(run).__name__}"
+    )
 
 
 def running_shell() -> Any:

@@ -72,7 +72,7 @@ def page_html(run: str | os.PathLike[str], now: Callable[[], float] = time.time)
 
 
 def logdir_html(logdir: str | os.PathLike[str], now: Callable[[], float] = time.time) -> str:
-    """The page of the newest runs in a log folder; of a single run or recording, as ``page_html`` and with its errors."""
+    """The page of the newest runs in a log folder; of anything else, as ``page_html`` and with its errors."""
     try:
         runs = find_runs(logdir)[::-1]
     except UsageError:

@@ -58,7 +58,9 @@ class ChartSeries:
     @property
     def highest(self) -> float:
         """The highest level drawn."""
-        return max((value for point in self.points for value in (point.high, point.peak) if value is not None), default=0)
+        return max(
+            (value for point in self.points for value in (point.high, point.peak) if value is not None), default=0
+        )
 
 
 def chart_svg(series: ChartSeries, findings: Sequence[Finding] = (), x_word: str = "step") -> str:
@@ -86,7 +88,7 @@ class _Plot:
     def __init__(self, series: ChartSeries, top: float, x_word: str) -> None:
         self._series, self._x_word = series, x_word
         xs = [point.x for point in series.points] or [0.0]
-        self._first, self._last = xs[0], max(xs[-1], xs[0] + 1)
+        self._first, self._last = xs[0], max(xs[-1], xs[0] + (1 if x_word == "step" else 0.1))
         unit = unit_for(top)
         self._ticks = [tick * unit.bytes for tick in _ticks(0, max(top / unit.bytes, 1e-9), 4)]
         self._top = max(top * 1.05, self._ticks[-1]) or 1
@@ -104,9 +106,9 @@ class _Plot:
             y = self.y(tick)
             parts.append(_path(f"M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}", "currentColor", ' stroke-opacity=".18"'))
             parts.append(_text(_LEFT - 6, y + 4, size_label(tick) if tick else "0", "end"))
-        for tick in _ticks(self._first, self._last, 8):
-            if self._x_word != "step" or tick == int(tick):
-                parts.append(_text(self.x(tick), _HEIGHT - _BOTTOM + 16, f"{tick:g}" if tick < 1e6 else f"{tick:.0f}"))
+        is_whole = self._x_word == "step"
+        places = [tick for tick in _ticks(self._first, self._last, 8) if not is_whole or tick == int(tick)]
+        parts += [_text(self.x(one), _HEIGHT - _BOTTOM + 16, f"{one:.12g}") for one in places]
         parts.append(_text(_WIDTH - _RIGHT, _HEIGHT - 4, self._x_word, "end"))
         return parts
 
@@ -121,7 +123,10 @@ class _Plot:
         at = _LEFT + 70
         for name, colour, is_drawn in names:
             if is_drawn:
-                parts += [_path(f"M{at} 10h18", ON_ANY_GROUND[colour], ' stroke-width="2"'), _text(at + 24, 14, name, "start")]
+                parts += [
+                    _path(f"M{at} 10h18", ON_ANY_GROUND[colour], ' stroke-width="2"'),
+                    _text(at + 24, 14, name, "start"),
+                ]
                 at += 44 + 7 * len(name)
         return parts
 
@@ -132,7 +137,9 @@ class _Plot:
             return ""
         path = f"M{' L'.join(known)}" + ("h.01" if len(known) == 1 else "")
         wide = "6" if len(known) == 1 else "1.6"
-        return _path(path, ON_ANY_GROUND[colour], f' stroke-width="{wide}" stroke-linejoin="round" stroke-linecap="round"')
+        return _path(
+            path, ON_ANY_GROUND[colour], f' stroke-width="{wide}" stroke-linejoin="round" stroke-linecap="round"'
+        )
 
     def level(self, value: float, name: str) -> str:
         """A dotted line."""
@@ -148,7 +155,9 @@ class _Plot:
         x, y = self.x(min(max(step, self._first), self._last)), self.y(max(known, default=0.0))
         colour = finding_colour(finding.kind, finding.severity)
         title = escape(f"{finding.kind.label} in step {step}")
-        place = f'd="M{x:.1f} {y - 6:.1f}l6 6l-6 6l-6 -6z" fill="{ON_ANY_GROUND.get(colour, colour)}" stroke="currentColor"'
+        place = (
+            f'd="M{x:.1f} {y - 6:.1f}l6 6l-6 6l-6 -6z" fill="{ON_ANY_GROUND.get(colour, colour)}" stroke="currentColor"'
+        )
         return f"<path {place}><title>{title}</title></path>"
 
 

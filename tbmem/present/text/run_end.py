@@ -37,10 +37,8 @@ def summary_view(summary: RunSummary) -> dict[str, Any]:
 
 def summary_lines(summary: RunSummary) -> list[str]:
     """The summary for the console, most important first."""
-    lines = [heading_line(summary)]
-    for verdict in summary.verdicts:
-        lines.append(SEPARATOR.join(filter(None, (verdict_heading(verdict), verdict.message))))
-    lines += figure_lines(summary)
+    verdicts = [SEPARATOR.join(filter(None, (verdict_heading(one), one.message))) for one in summary.verdicts]
+    lines = [heading_line(summary), *verdicts, *figure_lines(summary)]
     if written := written_line(summary):
         lines.append(written)
         lines.append(f"look:  {look_command(summary)}")
