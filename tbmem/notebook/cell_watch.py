@@ -17,12 +17,11 @@ from tbmem.present.html.records import record_html
 from tbmem.present.text.cell import cell_lines
 from tbmem.present.text.run_end import summary_lines
 from tbmem.runtime.background_writer import Sink
-from tbmem.runtime.callback import MemoryCallback
 from tbmem.runtime.cell_meter import CellMeter
 from tbmem.runtime.launch.program import OptimizerRun
 from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.lifecycle import failure
-from tbmem.runtime.run_observer import RunObservers
+from tbmem.runtime.run_observer import ObservedRun, RunObservers
 from tbmem.sources.torch_state.out_of_memory import ran_out_of_memory
 
 
@@ -45,7 +44,7 @@ class CellWatch:
         self._shell = shell
         self._guard = Guard()
         self._resources = ExitStack()
-        self._others: list[MemoryCallback] = []
+        self._others: list[ObservedRun] = []
         self._meter: CellMeter | None = None
         self._chart: LiveChart | None = None
         self._run: OptimizerRun | None = None
@@ -71,7 +70,7 @@ class CellWatch:
             self._chart.start()
             self._resources.callback(self._chart.stop)
 
-    def run_begins(self, memory: MemoryCallback) -> Sink | None:
+    def run_begins(self, memory: ObservedRun) -> Sink | None:
         """A callback starts in the cell: of this watch, or of the cell's own, for which this one makes way."""
         if self._run is not None:
             self._others.append(memory)
@@ -116,7 +115,7 @@ class CellWatch:
                 self._new_logdir.rmdir()  # unless there is something in it
 
     def _summaries(self) -> list[RunSummary]:
-        own = [self._run.memory] if self._run is not None and self._has_run else []
+        own: list[ObservedRun] = [self._run.memory] if self._run is not None and self._has_run else []
         return [memory.summary for memory in (*own, *self._others) if memory.summary is not None]
 
     def _show(self, record: RunSummary | CellMemory, lines: list[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from html import escape
 from typing import Any
 
@@ -69,12 +68,11 @@ def running_shell() -> Any:
         MissingDependencyError: IPython is not installed.
         UsageError: None is running.
     """
-    if "IPython" not in sys.modules:
-        try:
-            import IPython  # noqa: F401
-        except ImportError as error:
-            raise MissingDependencyError("tbmem.show needs IPython: pip install 'tbmem[notebook]'") from error
-    shell = sys.modules["IPython"].get_ipython()
+    try:
+        from IPython import get_ipython
+    except ImportError as error:
+        raise MissingDependencyError("tbmem.show needs IPython: pip install 'tbmem[notebook]'") from error
+    shell = get_ipython()  # type: ignore[no-untyped-call]
     if shell is None:
         raise UsageError("tbmem.show: no notebook is running here; tbmem report RUN --html FILE writes the same page")
     return shell

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from tbmem.model.run_summary import RunSummary
 from tbmem.runtime.background_writer import Sink
 from tbmem.runtime.process.guard import Guard
 
-if TYPE_CHECKING:
-    from tbmem.runtime.callback import MemoryCallback
+
+class ObservedRun(Protocol):
+    """A MemoryCallback, as observers know it."""
+
+    summary: RunSummary | None
 
 
 class RunObserver(Protocol):
     """Who hears of the runs."""
 
-    def run_begins(self, memory: MemoryCallback) -> Sink | None:
+    def run_begins(self, memory: ObservedRun) -> Sink | None:
         """Called before a callback opens its run; the run's records also go to the sink that is returned."""
 
 
@@ -26,7 +30,7 @@ class RunObservers:
     _observers: tuple[RunObserver, ...] = ()
 
     @classmethod
-    def begin(cls, memory: MemoryCallback) -> list[Sink]:
+    def begin(cls, memory: ObservedRun) -> list[Sink]:
         """Tell all observers, and collect their sinks."""
         guard = Guard()
         found = [guard.run("observer of runs", observer.run_begins, memory) for observer in cls._observers]

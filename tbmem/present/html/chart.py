@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
@@ -170,7 +170,7 @@ def _ticks(low: float, high: float, most: int) -> list[float]:
     return [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def _of(pick: type[min] | type[max], *values: float | None) -> float | None:  # type: ignore[valid-type]
+def _of(pick: Callable[[Iterable[float]], float], *values: float | None) -> float | None:
     known = [value for value in values if value is not None]
     return pick(known) if known else None
 
