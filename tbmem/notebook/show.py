@@ -72,7 +72,7 @@ def running_shell() -> Any:
         from IPython import get_ipython
     except ImportError as error:
         raise MissingDependencyError("tbmem.show needs IPython: pip install 'tbmem[notebook]'") from error
-    shell = get_ipython()  # type: ignore[no-untyped-call]
+    shell = get_ipython()
     if shell is None:
         raise UsageError("tbmem.show: no notebook is running here; tbmem report RUN --html FILE writes the same page")
     return shell
