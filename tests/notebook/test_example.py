@@ -23,6 +23,6 @@ def test_the_example_runs(tmp_path: Path) -> None:
     stable, leak, keeps, page = cells[2:]
     assert stable.shown[1].startswith("60 steps in ")
     assert leak.shown[1].startswith("200 steps in ")
-    assert "list 'losses'" in leak.shown[2]
+    assert "list 'history'" in leak.shown[2]
     assert "kept: +32.00 MiB by module-level list 'batches'" in keeps.shown[-1]
     assert "<iframe" in page.html[0]
