@@ -84,6 +84,8 @@ class CellWatch:
         finally:
             meter, self._meter = self._meter, None
             cell = self._guard.run("memory of the cell", meter.end, failure(error)) if meter is not None else None
+            if self._chart is not None and self._summaries():
+                self._chart.leave_out_findings()
             self._guard.run("watch of the cell", self._resources.close)
         for summary in self._summaries():
             self._show(summary, summary_lines(summary))

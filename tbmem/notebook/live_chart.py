@@ -19,7 +19,7 @@ from tbmem.runtime.process.guard import Guard
 
 _SECONDS = 1.0
 """Time between two pictures."""
-_MOST_DEVICES, _MOST_FINDINGS = 4, 5
+_MOST_DEVICES, _MOST_FINDINGS = 4, 3
 _JOIN_SECONDS = 5.0
 
 
@@ -43,6 +43,7 @@ class LiveChart:
         self._over_steps: dict[str, ChartSeries] = {}
         self._last: dict[str, MemorySample] = {}
         self._findings: list[Finding] = []
+        self._lists_findings = True
         self._drawn = ""
         self._end = threading.Event()
         # an output belongs to the cell whose context its thread has
@@ -64,6 +65,10 @@ class LiveChart:
                     self._add(record)
                 elif isinstance(record, Finding) and self._is_shown(record):
                     self._findings.append(record)
+
+    def leave_out_findings(self) -> None:
+        """Draw no findings below the charts any more: the summary has them."""
+        self._lists_findings = False
 
     def close(self) -> None:
         """Do nothing: a cell may have several runs, one after the other."""
@@ -119,7 +124,7 @@ class LiveChart:
         shown = list((self._over_steps if has_steps else self._over_time).values())[:_MOST_DEVICES]
         lines = [f"<div>step {sample.step} · {escape(memory_line(sample))}</div>" for sample in self._last.values()]
         charts = [chart_svg(series, self._findings, "step" if has_steps else "second") for series in shown]
-        findings = [finding_html(finding) for finding in self._findings[-_MOST_FINDINGS:]]
+        findings = [finding_html(one) for one in self._findings[-_MOST_FINDINGS:]] if self._lists_findings else []
         return block([*charts, *lines[:_MOST_DEVICES], *findings])
 
     def _text(self) -> str:

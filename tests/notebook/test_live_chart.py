@@ -64,6 +64,10 @@ def test_findings_are_shown_below(chart: LiveChart, shell: Shell, make_sample: M
     assert "<title>SPIKE in step 2</title>" in html
     assert "a suspect" not in html
     assert "SHORT RUN" not in html
+    # until a summary has them
+    chart.leave_out_findings()
+    chart.stop()
+    assert "a spike" not in shell.shown[-1][0]
 
 
 def test_a_second_run_of_the_cell_begins_anew(chart: LiveChart, shell: Shell, make_sample: MakeSample) -> None:

@@ -21,7 +21,7 @@ from tbmem.present.text.run_end import figure_lines, heading_line, look_command,
 _BLOCK = "max-width:960px;font-size:13px;line-height:1.5;overflow-wrap:anywhere;color:inherit"
 _ENTRY = "margin:4px 0;padding:2px 10px;border-left:4px solid {};background:rgba(128,128,128,.10)"
 _QUIET = "opacity:.85"
-_SHOWN = 10
+_SHOWN = 5
 """Findings that are shown at once; of more the rest is folded."""
 
 
@@ -40,12 +40,16 @@ def record_html(record: HtmlDisplay) -> str:
 def summary_html(summary: RunSummary) -> str:
     """The lines that end a run on the console, and the findings that went before them."""
     verdicts = [_entry(one, verdict_heading(one), one.message) for one in summary.verdicts]
-    others = [finding for finding in summary.findings if finding not in summary.verdicts]
+    said = {(verdict.device, verdict.kind) for verdict in summary.verdicts}
+    others = [one for one in summary.findings if one not in summary.verdicts]
+    new = [one for one in others if (one.device, one.kind) not in said]
+    earlier = [one for one in others if (one.device, one.kind) in said]  # of which the verdict is the last word
     return block(
         [
             _line(f"<b>{escape(heading_line(summary))}</b>"),
             *verdicts,
-            *_folded(others),
+            *_folded(new),
+            *_folded(earlier, 0, "earlier"),
             *(_line(escape(text)) for text in figure_lines(summary)),
             *_files(summary),
         ]
@@ -79,12 +83,13 @@ def block(parts: Iterable[str]) -> str:
     return f'<div class="tbmem" style="{_BLOCK}">{"".join(parts)}</div>'
 
 
-def _folded(findings: Sequence[Finding]) -> list[str]:
+def _folded(findings: Sequence[Finding], shown: int = _SHOWN, word: str = "more") -> list[str]:
     """The first entries, and the others behind a line that opens them."""
     entries = [finding_html(finding) for finding in findings]
-    rest = entries[_SHOWN:]
-    more = f"<details><summary>{len(rest)} more findings</summary>{''.join(rest)}</details>"
-    return [*entries[:_SHOWN], *([more] if rest else [])]
+    rest = entries[shown:]
+    title = f"{len(rest)} {word} finding{'' if len(rest) == 1 else 's'}"
+    more = f"<details><summary>{title}</summary>{''.join(rest)}</details>"
+    return [*entries[:shown], *([more] if rest else [])]
 
 
 def _entry(finding: Finding, heading: str, sentence: str) -> str:

@@ -55,6 +55,16 @@ def test_a_summary_has_every_line_of_the_console() -> None:
     assert "SPIKE GPU 0 stable between" in shown
 
 
+def test_of_a_leaks_findings_the_verdict_is_the_last_word() -> None:
+    # given a run with two findings of one leak, the second of which is the verdict, and a spike
+    spike = replace(LEAK, kind=FindingKind.SPIKE, message="a spike")
+    earlier = replace(LEAK, message="earlier")
+    html = replace(SUMMARY, verdicts=(LEAK,), findings=(earlier, spike, LEAK))._repr_html_()
+
+    assert html.count(LEAK.message) == 1
+    assert html.index("a spike") < html.index("<summary>1 earlier finding</summary>") < html.index("earlier<")
+
+
 def test_a_summary_with_nothing_in_it() -> None:
     assert text_of(BARE) == "30 steps in 12.3 s"
 
@@ -75,7 +85,7 @@ def test_a_list_of_findings(kind: type[Findings] | type[FindingList]) -> None:
 
     # then all are there, those that are too many behind a line
     assert [f"finding {step}" in html for step in range(14)] == [True] * 14
-    assert html.index("4 more findings") > html.index("finding 9")
+    assert html.index("finding 4<") < html.index("9 more findings") < html.index("finding 5<")
     assert text_of(kind()) == "no findings"
 
 
