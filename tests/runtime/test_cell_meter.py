@@ -7,6 +7,7 @@ import torch
 from tbmem.runtime.cell_meter import CellMeter
 from tbmem.runtime.process.guard import Guard
 from tests.conftest import MIB
+from tests.sources.fakes import FakeCuda
 
 kept: list[torch.Tensor] = []
 
@@ -45,3 +46,15 @@ def test_levels_may_be_read_meanwhile() -> None:
 
     assert meter.now()["cpu"] > MIB
     meter.close()
+
+
+def test_on_a_gpu_it_is_the_allocators_levels(cuda: FakeCuda) -> None:
+    meter = CellMeter(Guard())
+
+    cuda.malloc(3 * MIB)
+    cuda.malloc(2 * MIB)
+
+    (levels,) = meter.end().levels
+    assert (levels.device, levels.counter) == ("cuda:0", "peak_allocated")
+    assert levels.change == 5 * MIB
+    assert levels.peak == levels.after
