@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from tbmem.model.run_summary import RunSummary as RunSummary
     from tbmem.model.sample import MemorySample as MemorySample
     from tbmem.model.timeline import AllocationTimeline as AllocationTimeline
+    from tbmem.notebook.extension import load_ipython_extension as load_ipython_extension
+    from tbmem.notebook.extension import unload_ipython_extension as unload_ipython_extension
+    from tbmem.notebook.show import show as show
     from tbmem.offline.analyze import analyze as analyze
     from tbmem.offline.analyze import analyze_all as analyze_all
     from tbmem.offline.analyze import compare as compare
@@ -57,6 +60,8 @@ _EXPORTS = {
     "model.run_summary": ("RunSummary",),
     "model.sample": ("MemorySample",),
     "model.timeline": ("AllocationTimeline",),
+    "notebook.extension": ("load_ipython_extension", "unload_ipython_extension"),
+    "notebook.show": ("show",),
     "offline.analyze": ("analyze", "analyze_all", "compare", "load_rules"),
     "offline.reports.folders": ("write_report", "write_run_report"),
     "rehearsal.rehearse": ("rehearse",),

@@ -20,7 +20,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("present",),
     ("estimator", "runtime", "offline"),
     ("rehearsal",),
-    ("plugin", "integrations", "demo", "pytest_plugin"),
+    ("plugin", "integrations", "demo", "notebook", "pytest_plugin"),
     ("cli",),
 )
 """From the ground up: a package imports only what stands on a lower floor. `version` is the package's `__version__`."""
@@ -34,7 +34,7 @@ ORDER: dict[str, tuple[str, ...]] = {
         *("growth_rate", "source_lines", "statistics", "allocator", "diagnosis", "detector", "recordings", "plots"),
         *("estimates", "runs"),
     ),
-    "present": ("labels", "palette", "lines", "page", "scalars", "exports", "figures", "text", "views"),
+    "present": ("labels", "palette", "lines", "page", "scalars", "exports", "figures", "text", "html", "views"),
     "estimator": (
         "refusals",
         "time_limit",
@@ -51,7 +51,7 @@ ORDER: dict[str, tuple[str, ...]] = {
     ),
     "runtime": (
         *("process", "background_writer", "finding_listeners", "profiling", "evidence", "oom", "meter", "record"),
-        *("monitor", "profiler", "callback", "launch"),
+        *("cell_meter", "run_observer", "monitor", "profiler", "callback", "launch"),
     ),
     "offline": ("live_logs", "analyze", "queries", "reports"),
 }
@@ -73,6 +73,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "plugin": {"tensorboard", "werkzeug"},
     "integrations": {"torch"},
     "demo": {"torch"},
+    "notebook": {"IPython"},
     "pytest_plugin": {"pytest"},
     "cli": {"typer", "rich", "yaml", "torch"},
 }
@@ -130,6 +131,15 @@ def test_imports_go_down_only(path: Path) -> None:
             assert top in allowed, f"{path} imports {name}"
 
 
+def test_one_import_goes_up_by_name() -> None:
+    # given the records' display in a notebook, which is on a floor above them
+    named = [
+        path for path in _modules() if '"tbmem.present' in path.read_text() and "import_module" in path.read_text()
+    ]
+
+    assert [str(path.relative_to(PACKAGE)) for path in named] == ["model/html_display.py"]
+
+
 def _level(package: str) -> int:
     return next(level for level, packages in enumerate(FLOORS) if package in packages)
 
@@ -157,6 +167,7 @@ def test_there_is_no_circle() -> None:
     [
         ("import tbmem", ("torch", "numpy", "tensorboard", "omegaconf", "rich", "psutil")),
         ("import tbmem.errors, tbmem.units", ("torch", "numpy")),
+        ("import tbmem.notebook.extension, tbmem.notebook.show", ("torch", "IPython", "matplotlib")),
         ("import tbmem.cli.main", ("torch", "tensorboard", "psutil")),
         (
             "import tbmem.model.monitor_log, tbmem.analysis.detector.detector, tbmem.present.text.run_end",

@@ -12,7 +12,6 @@ from tbmem.sources.gc_pause import gc_paused
 
 _USAGE = "tbmem run [-c FILE] [KEY=VALUE]... -- script.py [ARGS]..."
 _OVERRIDE = re.compile(r"\w+(\.\w+)*=")
-_STEP_ON = re.compile(r"[1-9]\d*|[A-Za-z_]\w*")
 _OPTIONS = {"-c": "config", "--config": "config", "--logdir": "logdir", "--step-on": "step_on"}
 
 
@@ -41,8 +40,9 @@ class LaunchSpec(NamedTuple):
         """
         if not self.words:
             raise UsageError(f"no script to run: {_USAGE}")
-        if not _STEP_ON.fullmatch(self.step_on):
-            raise UsageError(f"--step-on {self.step_on!r}: write first, each, 2 (the second) or a class's name")
+        from tbmem.runtime.launch.step_choice import check_step_on
+
+        check_step_on(self.step_on)
         from tbmem.sources.counters.own_memory import own_memory
 
         with gc_paused():  # collections while torch is imported take half of the start-up time

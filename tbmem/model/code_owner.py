@@ -15,7 +15,7 @@ _PACKAGE = Path(__file__).resolve().parent.parent.as_posix() + "/"
 _NOTEBOOK = re.compile(r"<ipython-input|<stdin>|<doctest|<console>|(.*/)?ipykernel_\d+/")
 """Notebook cells and interactive prompts."""
 _DEMO = re.compile(r"(.*/)?tbmem/demo/")  # the demo's training loop counts as the user's
-_TBMEM = re.compile(r"(.*/)?tbmem/(runtime|rehearsal|estimator|sources|analysis|model|integrations|cli)/")
+_TBMEM = re.compile(r"(.*/)?tbmem/(runtime|rehearsal|estimator|sources|analysis|model|integrations|notebook|cli)/")
 _TORCH_PARTS = "_|nn/|optim/|autograd/|utils/|distributed/|profiler/|cuda/|fx/|func/|amp/|ao/|jit/|functional\\.py"
 _TORCH = re.compile(
     rf"(torch|torchgen|functorch)/|.*(site|dist)-packages/(torch|torchgen|functorch)/|.*/torch/({_TORCH_PARTS})"

@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from tbmem.model.html_display import HtmlDisplay
+
 Facts = Mapping[str, Any]
 """Numbers with their unit in the key (``bytes_per_step``), source lines, holders: plain JSON values."""
 
@@ -54,7 +56,7 @@ class Severity(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(HtmlDisplay):
     """One conclusion, ready to be printed, logged and drawn."""
 
     kind: FindingKind
@@ -76,3 +78,13 @@ class Finding:
     def from_dict(cls, data: Mapping[str, Any]) -> Finding:
         """The finding that ``to_dict`` returned; ValueError if it is damaged, unknown keys are ignored."""
         return msgspec.convert(data, cls)
+
+
+class Findings(HtmlDisplay, tuple[Finding, ...]):
+    """Several findings, which a notebook displays as a list."""
+
+    __slots__ = ()
+
+
+class FindingList(HtmlDisplay, list[Finding]):
+    """The findings of a run that is going on; a notebook displays those that there are."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tbmem.model.finding import Finding
+from tbmem.model.html_display import HtmlDisplay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,7 @@ class ProfilerCost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunSummary:
+class RunSummary(HtmlDisplay):
     """Summary of a run at its end."""
 
     logdir: str

@@ -69,10 +69,14 @@ def peak_word(counter: str | None) -> str:
 
 def finding_line(finding: Finding) -> str:
     """A finding as one block: kind, place, sentence, advice."""
-    rank = f"rank {finding.rank}" if finding.rank else ""
-    place = " ".join(filter(None, (device_label(finding.device), rank, finding.message)))
-    text = f"{finding.kind.label}  {place}"
+    text = f"{finding.kind.label}  {finding_sentence(finding)}"
     return f"{text}{SEPARATOR}{finding.advice}" if finding.advice else text
+
+
+def finding_sentence(finding: Finding) -> str:
+    """Place and sentence of a finding, ``'GPU 0 rank 3 +8.20 MiB/step since ...'``."""
+    rank = f"rank {finding.rank}" if finding.rank else ""
+    return " ".join(filter(None, (device_label(finding.device), rank, finding.message)))
 
 
 def finding_level(finding: Finding) -> int:

@@ -14,6 +14,12 @@ from tbmem.model.finding import FindingKind, Severity
 BLUE, ORANGE, YELLOW, GREEN, RED = "#0072B2", "#E69F00", "#F0E442", "#009E73", "#D55E00"
 SKY, PINK, GREY, LIGHT, INK, MUTED = "#56B4E9", "#CC79A7", "#A6A9AC", "#D5D8DC", "#1F2933", "#5F6B76"
 
+ON_ANY_GROUND = {
+    **{BLUE: "#2A8CCB", RED: "#D9661A", ORANGE: "#B97F00", YELLOW: "#98893A", GREEN: "#159B72"},
+    **{MUTED: "#7F8A94", PINK: "#B56A94"},
+}
+"""The same colours where the ground is not known, as in a notebook: they stand out from a light and from a dark one."""
+
 _CATEGORIES = {
     "PARAMETER": BLUE,
     "ACTIVATION": ORANGE,

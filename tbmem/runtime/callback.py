@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import atexit
+import threading
 import time
+import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from tbmem.config import Config, ConfigSource, load_config
-from tbmem.model.finding import Finding
+from tbmem.model.finding import Finding, Findings
 from tbmem.model.run_summary import RunSummary
 from tbmem.present.lines import console_handler, get_logger
 from tbmem.present.text.run_end import summary_lines
@@ -22,6 +25,7 @@ from tbmem.runtime.oom.flight_recorder import FlightRecorder
 from tbmem.runtime.process.lifecycle import Lifecycle, Process, Rank, find_rank
 from tbmem.runtime.process.run_folder import open_run_folder
 from tbmem.runtime.profiler import MemoryProfiler
+from tbmem.runtime.run_observer import RunObservers
 from tbmem.sources.counters.devices import check_devices
 from tbmem.sources.counters.own_memory import own_memory
 from tbmem.sources.torch_state.out_of_memory import ran_out_of_memory
@@ -39,7 +43,8 @@ class MemoryCallback(Lifecycle):
                 memory.step()
 
     Each ``step()`` reads and evaluates the counters; the profiler records the windows of its schedule. Instead of a
-    ``with`` block, ``start()`` and ``stop()`` may be called; if ``stop()`` is missing, it runs at interpreter exit.
+    ``with`` block, ``start()`` and ``stop()`` may be called; if ``stop()`` is missing, it runs when the callback is
+    deleted, as by a notebook's cell that is run again, or at interpreter exit.
 
     Args:
         config: A YAML file, a preset (``"light"``, ``"deep"``, ``"oom"``), a mapping of sections, a Config, or ``None``
@@ -77,7 +82,15 @@ class MemoryCallback(Lifecycle):
         self._flight: FlightRecorder | None = None
         self._steps = 0
         self._began = self._seconds = 0.0
+        self._thread: int | None = None
         self._has_warned = False
+        # not the bound method, which would keep this callback alive
+        self._at_exit = partial(_stop, weakref.ref(self))
+
+    def __del__(self) -> None:
+        # no thread if the configuration was wrong; a thread of another may not close the profiler
+        if getattr(self, "_thread", None) == threading.get_ident():
+            self.stop()
 
     @property
     def monitor(self) -> MemoryMonitor | None:
@@ -118,7 +131,8 @@ class MemoryCallback(Lifecycle):
             self._monitor = self.profiler = None
             raise
         self._began = time.perf_counter()
-        atexit.register(self.stop)
+        self._thread = threading.get_ident()
+        atexit.register(self._at_exit)
 
     def resume(self, after_step: int) -> None:
         """Continue the step numbers of a checkpoint, ``after_step`` steps; call it before the first step."""
@@ -163,7 +177,7 @@ class MemoryCallback(Lifecycle):
         if not self._is_running:
             return
         self._ended = True
-        atexit.unregister(self.stop)
+        atexit.unregister(self._at_exit)
         if self.profiler is None or self._monitor is None or self._flight is None:
             return
         self._seconds = time.perf_counter() - self._began
@@ -182,6 +196,7 @@ class MemoryCallback(Lifecycle):
         from tbmem import __version__
 
         config, guard = self.config, self._guard
+        sinks = RunObservers.begin(self)
         shows = config.output.includes(self._rank.rank)
         if shows:
             self._resources.enter_context(console_handler(self._console))
@@ -209,6 +224,7 @@ class MemoryCallback(Lifecycle):
             is_free=profiler.is_off_for,
             flight=flight,
             on_finding=self._listeners,
+            sinks=sinks,
         )
         self.profiler, self._flight, self._monitor = profiler, flight, monitor
         self._resources.callback(monitor._stop, None)
@@ -236,8 +252,8 @@ class MemoryCallback(Lifecycle):
             rank=self._rank.rank,
             steps=self._steps,
             seconds=self._seconds,
-            verdicts=tuple(monitor.verdicts()),
-            findings=tuple(monitor.findings),
+            verdicts=Findings(monitor.verdicts()),
+            findings=Findings(monitor.findings),
             peaks=tuple(monitor.peaks()),
             traces=tuple(map(str, files.traces)),
             snapshots=tuple(map(str, files.snapshots)),
@@ -265,6 +281,13 @@ class MemoryCallback(Lifecycle):
             call,
             "before start()" if self._pid is None else "after the end",
         )
+
+
+def _stop(callback: weakref.ref[MemoryCallback]) -> None:
+    """Stop a callback that is alive when the interpreter exits."""
+    alive = callback()
+    if alive is not None:
+        alive.stop()
 
 
 def _explained_spikes(findings: list[Finding], windows: dict[Path, range]) -> list[Finding]:

@@ -17,7 +17,7 @@ from tbmem.config.load import override_section
 from tbmem.config.schema import EvidenceConfig, MonitorConfig, OomConfig, PatternsConfig, SnapshotConfig
 from tbmem.errors import TbmemError
 from tbmem.model.evidence import CodeLine, RunningAt
-from tbmem.model.finding import Finding, FindingKind
+from tbmem.model.finding import Finding, FindingKind, FindingList
 from tbmem.model.monitor_log import LogRecord
 from tbmem.model.oom import RunContext
 from tbmem.model.run_summary import Peak
@@ -28,6 +28,7 @@ from tbmem.runtime.background_writer import (
     BackgroundWriter,
     LineSink,
     PeriodicTask,
+    Sink,
     log_end,
     log_header,
     open_sinks,
@@ -98,6 +99,7 @@ class MemoryMonitor(Lifecycle):
         is_free: Returns whether no profiler window overlaps the next ``n`` steps.
         flight: Reports why memory ran out.
         on_finding: Functions that are called with each finding that is shown, in a thread of their own.
+        sinks: Further destinations of the records.
         **overrides: Fields of ``config`` by name, such as ``log_every_n_steps=1``.
 
     Raises:
@@ -119,11 +121,12 @@ class MemoryMonitor(Lifecycle):
         is_free: Callable[[int], bool] = lambda steps: True,
         flight: FlightRecorder | None = None,
         on_finding: Sequence[Listener] = (),
+        sinks: Sequence[Sink] = (),
         **overrides: Any,
     ) -> None:
         super().__init__(guard)
         self.config = override_section("monitor", config or MonitorConfig(), overrides)
-        self.findings: list[Finding] = []
+        self.findings = FindingList()
         patterns = patterns or PatternsConfig()
         self._patterns = patterns if patterns.enabled else None
         self._path = folder
@@ -135,7 +138,7 @@ class MemoryMonitor(Lifecycle):
         self._evidence = evidence
         self._is_free = is_free
         self._flight, self._owns_flight = flight, flight is None
-        self._listeners = on_finding
+        self._listeners, self._sinks = on_finding, sinks
         self._investigator: Investigator | None = None
         self._peak_lines: PeakLines | None = None
         self._devices: dict[str, _DeviceState] = {}
@@ -193,7 +196,7 @@ class MemoryMonitor(Lifecycle):
         scalars = self._folder.path if self._folder is not None and self.config.scalars else None
         lines = LineSink(self._every, self.config.line_seconds) if self._console else None
         sinks = open_sinks(self._guard, self.log_path, scalars, lines)
-        sinks.append(FindingListeners(self._listeners, self._guard))
+        sinks += [FindingListeners(self._listeners, self._guard), *self._sinks]
         self._background = BackgroundWriter(sinks, tasks, self._guard, row_steps=self._every)
         self._background.put(log_header(rank, self.config, self._about))
         self._background.start()

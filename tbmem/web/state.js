@@ -112,8 +112,12 @@ function writeAddress(entry = false) {
   written = `#${[...others, ...own].join("&")}`;
   const outer = outerWindow();
   if (written === outer.location.hash) return;
-  if (entry) outer.history.pushState(outer.history.state, "", written);
-  else outer.history.replaceState(outer.history.state, "", written);
+  try {
+    if (entry) outer.history.pushState(outer.history.state, "", written);
+    else outer.history.replaceState(outer.history.state, "", written);
+  } catch {
+    // a frame in a notebook's output has no address of its own
+  }
 }
 
 function decode(text) {

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -508,3 +509,18 @@ def test_a_schedule_that_awaits_where_the_training_goes_on_begins_there(
     # then steps are announced as they are counted
     said = [line for line in _messages(caplog) if line.startswith("profiler")]
     assert said == ["profiler · records steps 16-18, 22-24", "profiler · step 13 wait"]
+
+
+def test_without_stop_it_ends_when_it_is_deleted(logdir: dict[str, Any], train_step: TrainStep, tmp_path: Path) -> None:
+    # given a notebook's cell that starts a callback, does not stop it, and is run again
+    memory = MemoryCallback("light", run=logdir)
+    memory.start()
+    memory.step()
+
+    # when its variable gets another callback
+    memory = MemoryCallback("light", run=logdir)
+
+    # then the first run has ended in order, and no thread is left
+    assert read_monitor_log(tmp_path / "run/plugins/tbmem/monitor.jsonl").has_ended
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("tbmem")]
+    assert memory.summary is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +32,13 @@ def holdings_of(live: Iterable[LiveMemory], device: str, lines: Mapping[str, tup
     """Holders of one device's live memory, the largest first."""
     parts = [_Part(memory.holder, memory.bytes, memory.part) for memory in _by_address(live, device).values()]
     return _holdings(parts, lines)
+
+
+def grown_since(before: Iterable[OomHolder], after: Iterable[OomHolder]) -> list[OomHolder]:
+    """Holders that hold more than before, with the difference in bytes, the largest first."""
+    held = {holder.name: holder.bytes for holder in before}
+    grown = [replace(holder, bytes=holder.bytes - held.get(holder.name, 0)) for holder in after]
+    return sorted((holder for holder in grown if holder.bytes > 0), key=lambda holder: (-holder.bytes, holder.name))
 
 
 def holdings_of_blocks(

@@ -32,11 +32,11 @@ from tbmem.present.views.reserved import reserved_view
 from tbmem.present.views.run_schema import FileItem, RunItem
 from tbmem.present.views.tensors import tensors_view
 from tbmem.present.views.timeline import timeline_view
-from tbmem.sources.runs.catalog import TRACE, Catalog, Root
+from tbmem.sources.runs.catalog import TRACE, Catalog, Root, find_runs
 from tbmem.units import format_moment
 
 _VIEWS = ("overview", "live", "timeline", *DEVICE_VIEWS, "operators", "ranks", "compare", "estimate")
-_MAX_RECORDINGS = 24
+_MAX_RECORDINGS, _MAX_RUNS = 24, 12
 _BANDS = 1000
 _POINTS = 4000
 """Enough for charts of 2000 columns: a page cannot request more."""
@@ -56,32 +56,60 @@ def write_html(run: str | os.PathLike[str], path: str | os.PathLike[str], now: C
         UsageError: There are several runs in the folder.
         RunFolderError: The file cannot be written.
     """
+    return write_file(path, page_html(run, now).encode())
+
+
+def page_html(run: str | os.PathLike[str], now: Callable[[], float] = time.time) -> str:
+    """The page of a run, or of recordings without a live log; errors as in ``write_html``."""
     written, alone = format_moment(now()), recordings_alone(run)
     if alone is None:
         logs = read_run(run)
-        page = run_html(logs.folder, logs.name, written)
-    elif alone.is_dir():
+        return run_html(logs.folder, logs.name, written)
+    if alone.is_dir():
         folder = alone.absolute()
-        page = run_html(folder, folder.name or "run", written)
-    else:
-        page = analysis_html(subject_of(analyze(alone)), written)
-    return write_file(path, page.encode())
+        return run_html(folder, folder.name or "run", written)
+    return analysis_html(subject_of(analyze(alone)), written)
+
+
+def logdir_html(logdir: str | os.PathLike[str], now: Callable[[], float] = time.time) -> str:
+    """The page of the newest runs in a log folder; of anything else, as ``page_html`` and with its errors."""
+    try:
+        runs = find_runs(logdir)[::-1]
+    except UsageError:
+        runs = []
+    if len(runs) < 2:
+        return page_html(logdir, now)
+    shown = [Root(run.path.absolute(), own_run=run.name) for run in runs[:_MAX_RUNS]]
+    note = f"Of {len(runs)} runs the {len(shown)} newest are on this page." if len(runs) > len(shown) else ""
+    return runs_html(shown, Path(logdir).name or "runs", format_moment(now()), note)
 
 
 def run_html(folder: Path, name: str, written: str) -> str:
     """The page of the run in a folder."""
-    answers = Answers(Catalog([Root(folder, own_run=name)]), "report", written)
-    if name not in answers.catalog.runs():
-        raise UsageError(f"{folder}: the run is gone")
-    found = dict(_run_answers(answers, name))
-    return web_page(f"{name} · tbmem", {"views": _filled_views(found), **found})
+    return runs_html([Root(folder, own_run=name)], name, written)
 
 
-def _run_answers(answers: Answers, run: str) -> Iterator[tuple[str, Any]]:
-    """All answers on a run; a recording that cannot be read is an error in the overview."""
+def runs_html(folders: Sequence[Root], title: str, written: str, note: str = "") -> str:
+    """The page of some runs, given by their folders."""
+    answers = Answers(Catalog(folders), "report", written)
+    names = [folder.own_run for folder in folders if folder.own_run in answers.catalog.runs()]
+    if not names:
+        raise UsageError(f"{folders[0].path}: the run is gone")
+    index = answers.answer("index", {})
+    found: dict[str, Any] = {"index": index}
+    for name in names:
+        found |= _run_answers(answers, name, _MAX_RECORDINGS // len(names) or 1, index["notes"])
+    found["overview"] = key_of("overview", {"run": names[0]}) if len(names) == 1 else answers.answer("overview", {})
+    index["notes"] += [note] if note else []
+    return web_page(f"{title} · tbmem", {"views": _filled_views(found), **found})
+
+
+def _run_answers(answers: Answers, run: str, most: int, notes: list[str]) -> Iterator[tuple[str, Any]]:
+    """All answers on a run with ``most`` recordings; one that cannot be read is an error in the overview."""
+    of_run = f" of {run}" if len(answers.catalog.runs()) > 1 else ""
     recordings = answers.catalog.runs()[run].recordings
     subjects = []
-    for recording in recordings[:_MAX_RECORDINGS]:
+    for recording in recordings[:most]:
         try:
             subjects.append(answers.subject(run, recording.file))
         except TbmemError:
@@ -95,11 +123,8 @@ def _run_answers(answers: Answers, run: str) -> Iterator[tuple[str, Any]]:
     yield key_of("ranks", {"run": run}), answers.answer("ranks", {"run": [run], "recordings": ["1"]})
     for subject in subjects:
         yield from _recording_answers(subject)
-    index = answers.answer("index", {})
-    if len(recordings) > _MAX_RECORDINGS:
-        index["notes"].append(f"Of {len(recordings)} recordings the first {_MAX_RECORDINGS} are in this file.")
-    yield "index", index
-    yield "overview", key_of("overview", {"run": run})
+    if len(recordings) > most:
+        notes.append(f"Of {len(recordings)} recordings{of_run} the first {most} are in this file.")
     for story in overview["runs"][0]["stories"]:
         if query := story["remedies"]:
             yield key_of("remedies", query), answers.answer("remedies", {name: [query[name]] for name in query})

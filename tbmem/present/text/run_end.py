@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tbmem.analysis.runs.run_status import Standing, end_status
+from tbmem.model.finding import Finding
 from tbmem.model.run_summary import Peak, ProfilerCost, RunSummary
 from tbmem.present.lines import SEPARATOR, device_label, peak_word
 from tbmem.units import format_bytes, format_duration, format_share
@@ -36,21 +37,40 @@ def summary_view(summary: RunSummary) -> dict[str, Any]:
 
 def summary_lines(summary: RunSummary) -> list[str]:
     """The summary for the console, most important first."""
-    lines = [_heading(summary)]
-    for verdict in summary.verdicts:
-        heading = f"verdict {device_label(verdict.device)}: {verdict.kind.label}"
-        lines.append(SEPARATOR.join(filter(None, (heading, verdict.message))))
-    lines += [peak_line(peak) for peak in summary.peaks]
-    if summary.profiler is not None:
-        lines.append(_cost_line(summary.profiler))
-    lines += [f"problem: {problem}" for problem in summary.problems]
-    if written := _written(summary):
-        lines.append(f"wrote {written} to {summary.folder}")
-        lines.append(f"look:  tensorboard --logdir {shlex.quote(summary.logdir)}")
+    verdicts = [SEPARATOR.join(filter(None, (verdict_heading(one), one.message))) for one in summary.verdicts]
+    lines = [heading_line(summary), *verdicts, *figure_lines(summary)]
+    if written := written_line(summary):
+        lines.append(written)
+        lines.append(f"look:  {look_command(summary)}")
     return lines
 
 
-def _heading(summary: RunSummary) -> str:
+def verdict_heading(verdict: Finding) -> str:
+    """``'verdict GPU 0: STABLE'``."""
+    return f"verdict {device_label(verdict.device)}: {verdict.kind.label}"
+
+
+def figure_lines(summary: RunSummary) -> list[str]:
+    """The lines between the verdicts and the files: peaks, cost of the profiler, problems."""
+    lines = [peak_line(peak) for peak in summary.peaks]
+    if summary.profiler is not None:
+        lines.append(_cost_line(summary.profiler))
+    return [*lines, *(f"problem: {problem}" for problem in summary.problems)]
+
+
+def written_line(summary: RunSummary) -> str:
+    """Which files were written, and where; empty if none were."""
+    written = _written(summary)
+    return f"wrote {written} to {summary.folder}" if written else ""
+
+
+def look_command(summary: RunSummary) -> str:
+    """The command that shows the run."""
+    return f"tensorboard --logdir {shlex.quote(summary.logdir)}"
+
+
+def heading_line(summary: RunSummary) -> str:
+    """``'30 steps in 12.3 s'``, and how the run ended if not in order."""
     status = end_status(summary.exception, summary.out_of_memory)
     ended = "" if status.standing is Standing.ENDED else f", {status.text}"
     steps = f"{summary.steps} step{'' if summary.steps == 1 else 's'}"

@@ -118,18 +118,53 @@ class StepCounter:
             get_logger().info(_TWO_OPTIMIZERS, *self.seen)
 
 
+class OptimizerRun:
+    """A run whose steps are those of torch's optimizers, for code without a callback in it.
+
+    ``step_on`` is the ``choice`` of ``StepCounter``. Raises what MemoryCallback raises.
+    """
+
+    def __init__(self, config: LoadedConfig, step_on: str = FIRST) -> None:
+        self.memory = MemoryCallback(config)
+        self.has_stepped = False
+        self._steps = StepCounter(self._step, step_on)
+        self._guard = Guard()
+        self.memory.start()
+        if self.memory.is_active:  # or switched off, or a rank that is not monitored
+            self._steps.open()
+
+    @property
+    def why_no_step(self) -> str:
+        """Why no step was seen."""
+        stepped = ", ".join(self._steps.seen)
+        return f"only {stepped} stepped · see --step-on" if stepped else _NO_OPTIMIZER
+
+    def close_steps(self, error: BaseException | None = None) -> None:
+        """Count no more steps."""
+        self._steps.close(report_last=error is None)  # after an error the step may not be whole
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End the run, by ``error`` if given; does nothing in a forked child, or if it has ended."""
+        if self.memory.is_active:
+            self.close_steps(error)
+            self.memory.stop(error)
+
+    def _step(self, optimizer: torch.optim.Optimizer) -> None:
+        self.memory.step()
+        if not self.has_stepped:
+            self.has_stepped = True
+            model = self._guard.run("looking for the model", model_of, optimizer)
+            if model is not None:
+                self.memory.watch(model, optimizer)
+
+
 class MonitoredProgram:
-    """A monitored program; ``step_on`` is the ``choice`` of ``StepCounter``. Raises what MemoryCallback raises."""
+    """A program whose steps are counted; ``step_on`` and errors are those of ``OptimizerRun``."""
 
     def __init__(self, program: Program, config: LoadedConfig, step_on: str = FIRST) -> None:
         self._program = program
-        self._memory = MemoryCallback(config)
-        self._steps = StepCounter(self._step, step_on)
-        self._guard = Guard()
-        self._is_first = True
-        self._memory.start()
-        if self._memory.is_active:  # or switched off, or a rank that is not monitored
-            self._steps.open()
+        self._run = OptimizerRun(config, step_on)
+        if self._run.memory.is_active:
             # threads may continue training after the last line; atexit runs after them
             atexit.register(self._end)
 
@@ -137,21 +172,10 @@ class MonitoredProgram:
         """Run the program; exceptions and ``SystemExit`` propagate to the interpreter."""
         self._program.run(self._end)
 
-    def _step(self, optimizer: torch.optim.Optimizer) -> None:
-        self._memory.step()
-        if self._is_first:
-            self._is_first = False
-            model = self._guard.run("looking for the model", model_of, optimizer)
-            if model is not None:
-                self._memory.watch(model, optimizer)
-
     def _end(self, error: BaseException | None = None) -> None:
-        """End the run, by ``error`` if given; does nothing in a forked child."""
-        if not self._memory.is_active:
+        if not self._run.memory.is_active:
             return
-        self._steps.close(report_last=error is None)  # after an error the step may not be whole
-        if self._is_first and error is None:
-            stepped = ", ".join(self._steps.seen)
-            reason = f"only {stepped} stepped · see --step-on" if stepped else _NO_OPTIMIZER
-            get_logger().warning("no training step was seen: %s", reason)
-        self._memory.stop(error)
+        self._run.close_steps(error)
+        if not self._run.has_stepped and error is None:
+            get_logger().warning("no training step was seen: %s", self._run.why_no_step)
+        self._run.end(error)

@@ -74,6 +74,11 @@ def is_our_class(kind: type) -> bool:
     return is_our_module(plain.module_of(kind))
 
 
+def is_shell_class(kind: type) -> bool:
+    """Whether a class belongs to IPython, whose shell holds all variables of a notebook once more."""
+    return plain.module_of(kind).partition(".")[0] in ("IPython", "ipykernel")
+
+
 def is_our_module(name: str) -> bool:
     """Whether a module belongs to tbmem; the training of the demo counts as a user's."""
     return name.partition(".")[0] == "tbmem" and not name.startswith("tbmem.demo")

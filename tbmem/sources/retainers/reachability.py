@@ -220,7 +220,7 @@ def _referents(value: Any) -> Iterable[_Edge]:
         return
     elif kind in _OF_KIND:
         yield from _OF_KIND[kind](value)
-    if ownership.is_our_class(kind):
+    if ownership.is_our_class(kind) or ownership.is_shell_class(kind):
         return
     if torch.Tensor in bases:
         yield from _of_tensor(value, kind)

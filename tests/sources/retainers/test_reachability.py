@@ -163,3 +163,21 @@ def test_files_of_classes_that_were_met_are_the_users() -> None:
     assert __file__ in files
     assert torch.nn.Module.__init__.__code__.co_filename not in files
     assert tracker.outputs == []
+
+
+def test_a_notebooks_shell_is_no_way_to_a_variable() -> None:
+    # given a notebook, whose shell holds the variables' namespace once more, and is a variable itself
+    class Shell:
+        __module__ = "ipykernel.zmqshell"
+
+        def __init__(self) -> None:
+            self.ns_table = {"user": [object()]}
+
+        def get_ipython(self) -> Shell:
+            return self
+
+    get_ipython = Shell().get_ipython
+
+    found = _reach(sys._getframe())
+
+    assert id(get_ipython.__self__.ns_table) not in found.references  # type: ignore[attr-defined]

@@ -1,0 +1,41 @@
+"""CellMemory: memory before, during and after a piece of a program, such as a notebook's cell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tbmem.model.html_display import HtmlDisplay
+from tbmem.model.oom import OomHolder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellLevels:
+    """Levels of one device, in bytes."""
+
+    device: str
+    before: int | None
+    """Allocated before the cell; ``None`` where it is unknown, or the device was not in use."""
+    after: int | None
+    peak: int | None
+    """The highest level in the cell; on the CPU the resident memory's."""
+    counter: str = "peak_allocated"
+    """The field of ``MemorySample`` that the peak was read from."""
+    total: int | None = None
+
+    @property
+    def change(self) -> int | None:
+        """Bytes allocated in the cell and not freed."""
+        return None if self.before is None or self.after is None else self.after - self.before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellMemory(HtmlDisplay):
+    """Memory of a notebook's cell."""
+
+    seconds: float
+    """Duration of the cell."""
+    levels: tuple[CellLevels, ...]
+    kept: tuple[OomHolder, ...] = ()
+    """What holds more memory after the cell than before, with the difference in bytes; the largest first."""
+    exception: str | None = None
+    """Class of the exception that ended the cell."""

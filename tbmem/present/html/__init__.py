@@ -1,0 +1,1 @@
+"""Records as pieces of HTML that a notebook displays."""
