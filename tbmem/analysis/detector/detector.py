@@ -28,6 +28,7 @@ _SHARE_OF_TWIN = 0.3
 """The same where that grows as well: Python's own objects lie outside of malloc's heap."""
 _PINNED = 2.0  # times the growth of what is alive by which the resident memory grows where the heap cannot shrink
 _SPREADS = 3.0
+_WIDE_SPREADS = 2.0
 """Times the usual difference of levels in a block by which they must grow to be a leak without a holder."""
 _LOOK = 64
 """Steps in which evidence is collected, with room to spare."""
@@ -112,7 +113,7 @@ class Detector:
             return ()
         if conclusion.is_out_of_sight and self._is_free_heap(channel, trend):
             return self._dismiss_free_heap(sample, channel, trend, suspicion.bytes_per_step)
-        if conclusion.is_out_of_sight and self._is_within_spread(channel, trend):
+        if conclusion.is_out_of_sight and self._is_cpu and trend.growth < _WIDE_SPREADS * channel.wide_spread:
             conclusion = replace(conclusion, outcome=Outcome.OPEN)
         before = self._conclusions.get(suspicion.channel)
         self._conclusions[suspicion.channel] = conclusion

@@ -160,6 +160,12 @@ class GrowthChannel:
         """How far levels within a block usually differ, in bytes; with exact peaks how far these reach."""
         return median(self._block.lifts) if self._block.lifts else 0.0
 
+    @property
+    def wide_spread(self) -> float:
+        """How far levels within the widest block in ten differ, in bytes."""
+        lifts = sorted(self._block.lifts)
+        return lifts[-1 - len(lifts) // 10] if lifts else 0.0
+
     def level_at(self, step: int) -> float | None:
         """The low-water mark at a step in the past, as finely as it is remembered, in bytes."""
         return self.growth.marks.level_at(step)

@@ -18,6 +18,9 @@ _CURRICULUM = 0.5  # share of the recurring allocations that must have got large
 _OUT_OF_SIGHT = 2 << 20
 """Growth in bytes from which memory without a known holder is a leak. Libraries keep records of
 their own that come to less and then end: torch its last 2,000 collectives (1 KiB a step with DDP, 1.2 MiB in all)."""
+_RELEASED = 16
+"""Times the growth that a graph must gain to be no part of it. Where it began late within a trend, or where few of the
+watched steps fall between two additions, it gains some times as much."""
 _BESIDE = 3  # holders that are named beside a surviving site
 _MISSES = 8  # entries of a cache that was never hit, from which on it is called useless
 
@@ -69,7 +72,7 @@ class _Case:
         for holder in evidence.holders:
             if holder.bytes_per_step < least:
                 continue
-            if holder.is_emptied:
+            if holder.is_emptied or self._is_released(holder):
                 self.refilled.append(holder)
             elif _reaches_bound(holder, room):
                 self.bounded.append(holder)
@@ -77,6 +80,11 @@ class _Case:
                 self.collectable.append(holder)
             elif not self._is_bystander(holder):
                 self.unbounded.append(holder)
+
+    def _is_released(self, holder: Holder) -> bool:
+        """Whether a graph is let go again and again: it gains many times what memory grows by, an episode's state."""
+        is_graph = holder.kind is HolderKind.GRAPH and self.suspicion.channel is Channel.ALLOCATED
+        return is_graph and holder.bytes_per_step >= _RELEASED * self.rate
 
     def _is_bystander(self, holder: Holder) -> bool:
         """Whether it only grows along: plain objects that explain little, while tensors survive."""

@@ -110,6 +110,8 @@ def fills_up(holder: Holder, step: int) -> str:
 
 def refilled(holder: Holder) -> str:
     """``list 'saved' in play() at ac.py:25  saved.append(x) keeps nothing from step to step · 150 tensors``."""
+    if holder.kind is HolderKind.GRAPH:
+        return f"{holder.name}{_place(holder)} carries a graph for some steps and lets it go · {_contents(holder)}"
     return f"{holder.name}{_place(holder)} keeps nothing from step to step · {_contents(holder)}"
 
 

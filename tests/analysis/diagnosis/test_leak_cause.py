@@ -171,6 +171,22 @@ def test_a_list_that_keeps_nothing_from_step_to_step_is_a_working_set() -> None:
     assert concluded(refilled, replace(LIST, name="list 'kept'")).outcome is Outcome.CONFIRMED
 
 
+def test_a_graph_that_gains_far_more_than_memory_grows_by_is_let_go_again() -> None:
+    # given the state of an episode in steps of 241 KiB, while longer episodes add 5 KiB a step
+    state = replace(
+        LIST, kind=HolderKind.GRAPH, name="tensor h_out[0] in main()", length=803, bytes_per_element=241 * KIB
+    )
+    longer = replace(GROWTH, level=32 * 5 * KIB, bytes_per_step=5.0 * KIB)
+    # when
+    conclusion = concluded(state, suspicion=longer)
+    # then
+    assert conclusion.outcome is Outcome.DISMISSED
+    assert "tensor h_out[0] in main() at train.py:57" in conclusion.reason
+    assert "carries a graph for some steps and lets it go" in conclusion.reason
+    # but one that gains what memory grows by is a leak, also where it grows in every fourth step
+    assert concluded(state, suspicion=replace(GROWTH, bytes_per_step=60.0 * KIB)).outcome is Outcome.CONFIRMED
+
+
 @pytest.mark.parametrize(
     ("holders", "sites"),
     [
