@@ -53,13 +53,14 @@ def keys(record: type[Any] = Config, prefix: str = "") -> Iterator[Key]:
 def _allowed(kind: str, unit: str, rules: Iterator[str]) -> str:
     if kind == "int | str" and unit.startswith("bytes"):
         return "bytes, or a size with its unit such as `2 MiB`"
-    said = ["; ".join(_in_words(rule) for rule in rules if rule)]
+    said = [_in_words(rule) for rule in rules if rule]
     kinds = {"int": "whole numbers", "float": "numbers", **_TYPES}
     return ", ".join(part for part in (kinds.get(kind, ""), *said) if part) or kind
 
 
 def _in_words(rule: str) -> str:
-    return rule.removeprefix("must be ").removeprefix("must ").replace("name a folder", "the name of a folder")
+    words = rule.removeprefix("must be ").removeprefix("must ").replace("or be null", "or `null`")
+    return words.replace("name a folder", "the name of a folder").replace("lie inside", "inside")
 
 
 def page() -> Page:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -79,3 +80,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         return with_links(with_both_themes(markdown), changed)
     except NotInSite as error:
         raise PluginError(str(error)) from error
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
+    """Docstrings are written for a terminal too: what introduces their code and names their roles is left out."""
+    html = html.replace("<p>::</p>", "").replace("::</p>", ":</p>")
+    return re.sub(r":(?:func|class|meth|mod|attr):(?=<code>)", "", html)

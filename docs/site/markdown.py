@@ -29,13 +29,14 @@ def slug(heading: str) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; line breaks and bars within cells are escaped."""
+    """A table; line breaks, and bars outside of code, are escaped."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(_cell(cell) for cell in line)} |" for line in lines)
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", r"\|")
+    parts = " ".join(text.split()).split("`")
+    return "`".join(part if number % 2 else part.replace("|", r"\|") for number, part in enumerate(parts))
 
 
 def with_links(text: str, change: Callable[[str], str]) -> str:
