@@ -77,9 +77,9 @@ def page() -> Page:
         rows = [(word, text) for word, text in facts.items() if text]
         rows += [("environment", f"`{key.variable}`"), ("when to change it", key.when)]
         parts.append(f'### {key.name} {{ id="{key.name}" }}\n\n{key.meaning}\n\n{table(("", ""), rows)}')
-    parts.append("## Presets\n\nA preset is given by its name: `MemoryCallback(\"light\")`, `tbmem run -c light`.")
-    for path in sorted((ROOT / "configs").glob("*.yaml")):
-        parts.append(f"### {path.name}\n\n```yaml\n{path.read_text(encoding='utf-8')}```")
+    parts.append('## Presets\n\nA preset is given by its name: `MemoryCallback("light")`, `tbmem run -c light`.')
+    presets = sorted((ROOT / "configs").glob("*.yaml"))
+    parts += [f"### {path.name}\n\n```yaml\n{path.read_text(encoding='utf-8')}```" for path in presets]
     return Page("configuration.md", "\n\n".join(parts) + "\n", "docs/README.md")
 
 
@@ -87,5 +87,5 @@ _BEFORE = """\
 # Configuration reference
 
 Values come from the defaults, a YAML file or [preset](#presets), environment variables, then overrides
-(`profiling.active=5`) and keyword arguments (`MemoryCallback(profiling={"active": 5})`). `tbmem config` prints all of them
-with their origin ([settings](guide.md#settings))."""
+(`profiling.active=5`) and keyword arguments (`MemoryCallback(profiling={"active": 5})`). `tbmem config` prints all of
+them with their origin ([settings](guide.md#settings))."""

@@ -13,7 +13,9 @@ from typing import Any, get_type_hints
 def field_docs(record: type[Any]) -> dict[str, str]:
     """The text of each field that has one, by its name; with those of the classes that it inherits from."""
     hints = get_type_hints(record, include_extras=True).items()
-    helps = {name: one.help for name, hint in hints for one in getattr(hint, "__metadata__", ()) if hasattr(one, "help")}
+    helps = {
+        name: one.help for name, hint in hints for one in getattr(hint, "__metadata__", ()) if hasattr(one, "help")
+    }
     return {**helps, **_source_docs(getattr(record, "__record__", record))}
 
 

@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+
 from docs.site import api, commands, configuration, json_schemas, texts
 from docs.site.markdown import relative, with_both_themes, with_links
 from docs.site.repository import NotInSite, Page, place_of
-from mkdocs.exceptions import PluginError
-from mkdocs.structure.files import File, Files
 
 _DIVIDED = ("commands.md", "memory_tab.md")
 """Files of ``docs`` whose sections are pages of their own."""
@@ -43,7 +44,9 @@ def _with_folders(entry: Any, places: list[str]) -> Any:
         filled: list[Any] = []
         for one in entry:
             is_folder = isinstance(one, str) and one.endswith("/")
-            filled += [place for place in places if place.startswith(one)] if is_folder else [_with_folders(one, places)]
+            filled += (
+                [place for place in places if place.startswith(one)] if is_folder else [_with_folders(one, places)]
+            )
         return filled
     return entry
 

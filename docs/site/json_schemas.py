@@ -1,4 +1,4 @@
-"""JSON schemas of what commands print with ``--json``, as files and as tables, from the types of ``present/json_output``."""
+"""JSON schemas of what commands print with ``--json``, as files and as tables, from ``present/json_output.py``."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ def _complete(definition: dict[str, Any], record: type[Any]) -> None:
 def pages() -> Iterator[Page]:
     """The list of schemas."""
     rows = [
-        (f"[`tbmem {name} --json`](site:commands/{name}.md#json-output)", f"[{name}.schema.json](site:json/{name}.schema.json)")
+        (
+            f"[`tbmem {name} --json`](site:commands/{name}.md#json-output)",
+            f"[{name}.schema.json](site:json/{name}.schema.json)",
+        )
         for name in OUTPUTS
     ]
     text = f"# JSON output\n\n{_BEFORE}\n\n{table(('command', 'JSON schema'), rows)}\n"
@@ -69,9 +72,13 @@ def pages() -> Iterator[Page]:
 
 
 _BEFORE = """\
-Commands with `--json` print one JSON value on standard output, and messages on standard error. Sizes are bytes and times
-seconds; `null` is not known. The schemas are made from the records that are printed, and the tests validate the output of
-each command by them. A new version may add keys."""
+Commands with `--json` print one JSON value on standard output, and messages on standard error. Sizes are bytes and
+times seconds; `null` is what is not known. The schemas are generated from the records that are printed, and the tests
+validate the output of each command by them. A new version may add keys."""
+
+
+def _file(command: str) -> str:
+    return f"[{command}.schema.json](site:json/{command}.schema.json)"
 
 
 def json_section(command: str) -> list[str]:
@@ -79,17 +86,16 @@ def json_section(command: str) -> list[str]:
     if command not in OUTPUTS:
         return []
     schema = _schema(command)
-    file = f"[{command}.schema.json](site:json/{command}.schema.json)"
-    parts = ["## JSON output", f"With `--json` the output is {_words(schema)}. Its JSON schema is {file}."]
+    parts = ["## JSON output", f"With `--json` the output is {_words(schema)}. Its JSON schema: {_file(command)}."]
     for name, definition in schema["$defs"].items():
         about = " ".join(definition.get("description", "").split())
         if "properties" in definition:
             fields = definition["properties"].items()
             rows = [(f"`{key}`", _words(kind), kind.get("description", "")) for key, kind in fields]
-            parts.append(f"### {name} {{ id=\"json-{name}\" }}\n\n{about}\n\n{table(('key', 'type', 'meaning'), rows)}")
+            parts.append(f'### {name} {{ id="json-{name}" }}\n\n{about}\n\n{table(("key", "type", "meaning"), rows)}')
         else:
             values = ", ".join(f"`{value}`" for value in definition["enum"])
-            parts.append(f"### {name} {{ id=\"json-{name}\" }}\n\n{about}\n\nOne of {values}.")
+            parts.append(f'### {name} {{ id="json-{name}" }}\n\n{about}\n\nOne of {values}.')
     return parts
 
 

@@ -16,7 +16,7 @@ from tbmem.analysis.runs.comparison import OddOne
 from tbmem.analysis.runs.run_status import Standing
 from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.monitor_log import WindowRecord
-from tbmem.model.rehearsal import ComputedRead, DevicePeak, Largest, ProcessResult, Rehearsal, Trial
+from tbmem.model.rehearsal import DevicePeak, Largest, ProcessResult, Rehearsal
 from tbmem.model.run_summary import Peak, ProfilerCost
 from tbmem.model.sweep import Sweep
 
@@ -261,15 +261,18 @@ class SummaryOutput(Status):
 
 _Estimate = changed(Estimate, "EstimateOutput", formula=changed(Formula, "FormulaOutput", total=int))
 _DevicePeak = changed(DevicePeak, "DevicePeakOutput", headroom=int)
-_Process = changed(ProcessResult, "Process", devices=list[_DevicePeak], first_read=ComputedRead | None)
+_Process = changed(ProcessResult, "Process", devices=list[_DevicePeak])  # type: ignore[valid-type]
 _Rehearsal = changed(
     Rehearsal,
     "RehearsalOutput",
-    processes=list[_Process],
+    processes=list[_Process],  # type: ignore[valid-type]
     fits=bool,
-    **dict.fromkeys(("headroom", "worst_rank", "peak_allocated", "peak_reserved"), int),
+    headroom=int,
+    worst_rank=int,
+    peak_allocated=int,
+    peak_reserved=int,
 )
-_Largest = changed(Largest, "LargestOutput", trials=list[Trial], result=_Rehearsal | None)
+_Largest = changed(Largest, "LargestOutput", result=_Rehearsal | None)
 
 
 # tbmem watch
