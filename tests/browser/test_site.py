@@ -1,4 +1,4 @@
-"""Every page of the documentation's site, opened from the disk, in both themes and two widths; its search and its switch."""
+"""Every page of the documentation's site, from the disk, in both themes and two widths; its search and its switch."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from tests.docs.site import build
 SCHEMES = ("default", "slate")
 WIDTHS = (1440, 390)
 WIDER_THAN_THE_PAGE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+LOADED = "[...document.images].every((one) => one.complete || !one.checkVisibility())"
+STYLED = "(document.head.append(Object.assign(document.createElement('style'), { textContent: arguments[0] })), null)"
 BROKEN_IMAGES = """[...document.images]
   .filter((one) => one.checkVisibility() && !(one.complete && one.naturalWidth > 0)).map((one) => one.src)"""
 FAINT = """(() => {
@@ -99,9 +101,10 @@ def _complaints_of(browser: Browser, path: Path) -> Iterator[str]:
     browser.size(WIDTHS[0])
     browser.load(path.as_uri())
     browser.script("document.querySelectorAll('img').forEach((one) => { one.loading = 'eager'; })")
+    browser.script(STYLED, "* { transition: none !important; }")
     for scheme in SCHEMES:
         browser.script("document.body.setAttribute('data-md-color-scheme', arguments[0])", scheme)
-        browser.until("[...document.images].every((one) => one.complete || !one.checkVisibility())")
+        browser.until(LOADED)
         yield from browser.script(BROKEN_IMAGES)
         yield from browser.script(FAINT)
         for width in WIDTHS:
@@ -142,21 +145,19 @@ def test_the_search_finds_a_key_without_a_network(start: str, browser: Browser, 
 
 
 def test_the_theme_is_switched_and_with_it_the_screenshots(browser: Browser, site: Path) -> None:
-    # given a view's page in the light theme
-    browser.dark(False)
+    # given a view's page in the theme of the system, which is dark
+    browser.dark(True)
     browser.size()
     browser.load((site / "views/timeline.html").as_uri())
-    shown = (
-        "[...document.querySelectorAll('.md-content img')].filter((one) => one.checkVisibility()).map((one) => one.src)"
-    )
-    browser.until("document.body.dataset.mdColorScheme === 'default'")
-    (light,) = browser.script(shown)
-
-    # when the theme is switched
-    browser.script("document.querySelector('label[for=__palette_1]:not([hidden])').click()")
-
-    # then the page and its picture are dark
+    shown = "[...document.querySelectorAll('article img')].filter((one) => one.checkVisibility()).map((one) => one.src)"
     browser.until("document.body.dataset.mdColorScheme === 'slate'")
     (dark,) = browser.script(shown)
-    assert "timeline_light.png" in light
+
+    # when the switch is clicked
+    browser.click("form[data-md-component=palette] label:not([hidden])")
+
+    # then the page and its picture are light
+    browser.until("document.body.dataset.mdColorScheme === 'default'")
+    (light,) = browser.script(shown)
     assert "timeline_dark.png" in dark
+    assert "timeline_light.png" in light
