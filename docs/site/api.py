@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+import griffe
+
 import tbmem
 from docs.site.markdown import table
 from docs.site.repository import ROOT, Page, read
@@ -45,11 +47,19 @@ def _classes(adapter: str) -> list[str]:
     return [name for name in found if not name.startswith("_")]
 
 
+def _summaries(names: list[str]) -> dict[str, str]:
+    """The first line of each name's docstring; nothing is imported."""
+    package = griffe.load("tbmem", search_paths=[str(ROOT)], resolve_aliases=True)
+    docs = {name: package[name.removeprefix("tbmem.")].docstring for name in names}
+    return {name: doc.value.partition("\n")[0] if doc is not None else "" for name, doc in docs.items()}
+
+
 def pages() -> Iterator[Page]:
     """The list of names, and a page for each package."""
     packages = public_names()
+    summaries = _summaries([name for names in packages.values() for name in names])
     rows = [
-        (f"[`{name}`](site:api/{package}.md#{name})", _TITLES.get(package, package))
+        (f"[`{name}`](site:api/{package}.md#{name})", summaries[name])
         for package, names in packages.items()
         for name in names
     ]

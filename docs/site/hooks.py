@@ -11,7 +11,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 from docs.site import api, commands, configuration, json_schemas, texts
-from docs.site.markdown import relative, with_both_themes, with_links
+from docs.site.markdown import relative, title, with_both_themes, with_links
 from docs.site.repository import NotInSite, Page, place_of
 
 _DIVIDED = ("commands.md", "memory_tab.md")
@@ -71,18 +71,27 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     source = f"docs/{place}" if generated is None else generated.source
     parts = {**texts.view_parts(), **commands.command_parts()}
 
-    def changed(target: str) -> str:
+    def changed(words: str, target: str) -> tuple[str, str]:
         if target.startswith(("http://", "https://", "mailto:")):
-            return target
+            return words, target
         if target.startswith("#") and (source, target[1:]) not in parts:
-            return target
+            return words, target
         address, hash_sign, theme = target.partition("#only-")
-        return relative(place_of(address, source, parts), place) + hash_sign + theme
+        found = place_of(address, source, parts)
+        if words.endswith(".md"):  # on GitHub a file's name, here the page's
+            words = title(_text_of(found.partition("#")[0], config, files))
+        return words, relative(found, place) + hash_sign + theme
 
     try:
         return with_links(with_both_themes(markdown), changed)
     except NotInSite as error:
         raise PluginError(str(error)) from error
+
+
+def _text_of(place: str, config: Any, files: Files) -> str:
+    generated = config.extra["generated"].get(place)
+    file = files.get_file_from_path(place)
+    return generated.text if generated is not None else file.content_string if file is not None else ""
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:

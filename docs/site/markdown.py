@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 _FENCE = re.compile(r"^( *)(`{3,}).*?^\1\2`*$", flags=re.DOTALL | re.MULTILINE)
-_LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\]\()([^)\s]+)(\))")
+_LINK = re.compile(r"(!?\[)((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 _PICTURE = re.compile(r'<picture><source [^>]*srcset="([^"]+)"><img src="([^"]+)" alt="([^"]*)"></picture>')
 
 
@@ -21,6 +21,12 @@ def sections(text: str) -> tuple[str, dict[str, str]]:
     first, *others = plain.split("\0")
     parts = (other.partition("\n") for other in others)
     return re.sub(r"\A# .*\n", "", first).strip(), {heading: body.strip() for heading, _, body in parts}
+
+
+def title(text: str) -> str:
+    """The heading of the first level."""
+    found = re.search(r"^# (.*)$", text, flags=re.MULTILINE)
+    return found[1] if found else ""
 
 
 def slug(heading: str) -> str:
@@ -39,11 +45,15 @@ def _cell(text: str) -> str:
     return "`".join(part if number % 2 else part.replace("|", r"\|") for number, part in enumerate(parts))
 
 
-def with_links(text: str, change: Callable[[str], str]) -> str:
-    """The text with every link's target changed, outside of code."""
+def with_links(text: str, change: Callable[[str, str], tuple[str, str]]) -> str:
+    """The text with words and target of every link changed, outside of code."""
+
+    def changed(match: re.Match[str]) -> str:
+        words, target = change(match[2], match[3])
+        return f"{match[1]}{words}]({target})"
 
     def links(part: str) -> str:
-        return _LINK.sub(lambda match: f"{match[1]}{change(match[2])}{match[3]}", part)
+        return _LINK.sub(changed, part)
 
     return _outside_code(text, links)
 

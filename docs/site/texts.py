@@ -13,12 +13,17 @@ _README = "README.md"
 _TAB = "docs/memory_tab.md"
 _WHOLE = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/RESULTS.md")
 
+_NO_SIDEBAR = "---\nhide: [navigation]\n---\n"
+_BUTTONS = """\
+[Install](site:install.md){ .md-button .md-button--primary } [Quick start](site:quickstart.md){ .md-button }
+[Recipes](site:recipes.md){ .md-button }"""
+
 
 def pages() -> Iterator[Page]:
     """All of them."""
     first, _ = sections(read(_README))
     tab = section(_README, "The Memory tab")
-    yield Page("index.md", f"# tbmem\n\n{first}\n\n{tab}\n", _README)
+    yield Page("index.md", f"{_NO_SIDEBAR}# tbmem\n\n{first}\n\n{_BUTTONS}\n\n{tab}\n", _README)
     install = "\n\n".join(section(_README, name) for name in ("Install", "In a checkout, two commands", "Requirements"))
     yield Page("install.md", f"# Installation\n\n{install}\n", _README)
     start = "\n\n".join(section(_README, name) for name in ("Ten lines", "More"))

@@ -22,7 +22,10 @@ def test_slugs_are_those_of_github() -> None:
 def test_links_within_code_stay() -> None:
     text = "[a](b.md) ![c](d.png)\n\n```python\nx[0](b)\n```\n"
 
-    assert with_links(text, str.upper) == "[a](B.MD) ![c](D.PNG)\n\n```python\nx[0](b)\n```\n"
+    assert (
+        with_links(text, lambda words, target: (words, target.upper()))
+        == "[a](B.MD) ![c](D.PNG)\n\n```python\nx[0](b)\n```\n"
+    )
 
 
 def test_bars_are_escaped_outside_of_code() -> None:
