@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser.driving import Browser
-from tests.docs.site import build
+from tests.docs.site import built_once
 
 SCHEMES = ("default", "slate")
 WIDTHS = (1440, 390)
@@ -62,7 +62,7 @@ FAINT = """(() => {
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("site"))
+    return built_once(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
@@ -98,17 +98,16 @@ def test_every_page(browser: Browser, site: Path) -> None:
 
 
 def _complaints_of(browser: Browser, path: Path) -> Iterator[str]:
-    browser.size(WIDTHS[0])
     browser.load(path.as_uri())
-    browser.script("document.querySelectorAll('img').forEach((one) => { one.loading = 'eager'; })")
     browser.script(STYLED, "* { transition: none !important; }")
-    for scheme in SCHEMES:
-        browser.script("document.body.setAttribute('data-md-color-scheme', arguments[0])", scheme)
-        browser.until(LOADED)
-        yield from browser.script(BROKEN_IMAGES)
-        yield from browser.script(FAINT)
-        for width in WIDTHS:
-            browser.size(width)
+    browser.script("document.querySelectorAll('img').forEach((one) => { one.loading = 'eager'; })")
+    for width in WIDTHS:
+        browser.size(width)
+        for scheme in SCHEMES:
+            browser.script("document.body.setAttribute('data-md-color-scheme', arguments[0])", scheme)
+            browser.until(LOADED)
+            yield from browser.script(BROKEN_IMAGES)
+            yield from browser.script(FAINT)
             if (more := browser.script(WIDER_THAN_THE_PAGE)) > 0:
                 yield f"{more} px wider than {width} in {scheme}"
     yield from browser.complaints()

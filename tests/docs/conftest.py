@@ -1,4 +1,4 @@
-"""The documentation's site, built once."""
+"""What tests of the documentation's site share."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.site import build
+from tests.docs.site import built_once
 
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the built site."""
-    return build(tmp_path_factory.mktemp("site"))
+    return built_once(tmp_path_factory)

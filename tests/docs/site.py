@@ -8,10 +8,22 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pytest
+from filelock import FileLock
+
 from tests.conftest import PROJECT
 
 
-def build(folder: Path) -> Path:
+def built_once(folders: pytest.TempPathFactory) -> Path:
+    """The folder of the site, built by the first of the test run's processes that asks for it."""
+    shared = folders.getbasetemp().parent if "PYTEST_XDIST_WORKER" in os.environ else folders.getbasetemp()
+    with FileLock(shared / "site.lock"):
+        if not (shared / "site").exists():
+            _build(shared / "site-in-work").rename(shared / "site")
+    return shared / "site"
+
+
+def _build(folder: Path) -> Path:
     """Build the site without a network; an assertion fails with what MkDocs says of it."""
     offline = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
     done = subprocess.run(
