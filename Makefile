@@ -13,11 +13,15 @@ BENCHMARKS := $(addprefix benchmarks/,allocator.py categories.py category_traini
               five_seconds.py program_data.py program_recipes.py programs.py rehearsal_truth.py rehearse_speed.py run_loop.py \
               run_overhead.py verdicts.py)
 
-.PHONY: demo test test-gpu test-torch-versions $(TORCH_TESTS) browser lint format bench screenshots clean
+.PHONY: demo docs test test-gpu test-torch-versions $(TORCH_TESTS) browser lint format bench screenshots clean
 
 demo: $(VENV)/.installed                 ## train a small model under tbmem, see what it shows
 	$(BIN)/tbmem demo
 	@echo "To use the commands named above: source $(BIN)/activate"
+
+docs: $(VENV)/.installed                 ## the documentation as a site in build/site; needs no network, and opens from the disk
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
 
 test: lint browser   ## all checks, the same for people and CI; two at a time with a thread each, a file stays together
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
@@ -57,7 +61,7 @@ bench: $(VENV)/.installed                ## the figures of benchmarks/RESULTS.md
 	$(BIN)/python benchmarks/verdicts.py --loops benchmarks/loops/held_out --totals
 
 screenshots: $(VENV)/.installed .venv-torch-$(lastword $(TORCH_VERSIONS))/.installed  ## docs/pictures and others; needs chromium and chromium-driver
-	$(BIN)/pip install --quiet -c constraints.txt --group docs
+	$(BIN)/pip install --quiet -c constraints.txt --group screenshots
 	$(GPU_PYTHON) -m pip install --quiet transformers
 	$(BIN)/python -m docs.make_screenshots --gpu-python $(GPU_PYTHON)
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tbmem.runtime.profiler import MemoryProfiler as MemoryProfiler
     from tbmem.runtime.record import record as record
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _EXPORTS = {
     "analysis.recordings.category_rules": ("CategoryTable",),

@@ -14,7 +14,7 @@ from tbmem.errors import UsageError
 
 _INTERRUPTED = 130
 
-_COMMANDS = {
+COMMANDS = {
     "demo": "Train a small language model for a minute under the callback.",
     "watch": "Show the memory of running or finished runs, until the run ends or Ctrl-C is pressed.",
     "estimate": "Estimate the memory of a training run before it starts, without a GPU.",
@@ -36,15 +36,20 @@ class _Commands(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = {name: TyperCommand(name, short_help=summary) for name, summary in _COMMANDS.items()}
+        self.commands = {name: TyperCommand(name, short_help=summary) for name, summary in COMMANDS.items()}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Import the command that is called."""
         name, _, rest = super().resolve_command(ctx, args)
-        module = import_module(f"tbmem.cli.{name}")
-        command = typer.Typer(add_completion=False, rich_markup_mode=None)
-        command.command(name, cls=getattr(module, "RunCommand", None))(module.command)
-        return name, typer.main.get_command(command), rest
+        return name, command_named(str(name)), rest
+
+
+def command_named(name: str) -> Any:
+    """The parser of a command, which is imported."""
+    module = import_module(f"tbmem.cli.{name}")
+    command = typer.Typer(add_completion=False, rich_markup_mode=None)
+    command.command(name, cls=getattr(module, "RunCommand", None))(module.command)
+    return typer.main.get_command(command)
 
 
 app = typer.Typer(

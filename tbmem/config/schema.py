@@ -72,11 +72,20 @@ class RunConfig(_Section):
     """Where a run's files go, and which ranks write some."""
 
     logdir: str = _checked("runs", ("must name a folder", bool))
-    """Folder that holds all runs; the one to give to ``tensorboard --logdir``."""
+    """Folder that holds all runs; the one to give to ``tensorboard --logdir``.
+
+    Change it: to a disk that is large enough and outlives the job; a window's trace takes some MB.
+    """
     name: str | None = _checked(None, _NAMED, _INSIDE)
-    """Name of this run's folder, numbered if it exists; by default the start time (or the job's id)."""
+    """Name of this run's folder, numbered if it exists; by default the start time (or the job's id).
+
+    Change it: to find a run again by the name of its experiment.
+    """
     ranks: int | str = _checked(0, _RANKS)
-    """Ranks that are watched: a number, several as ``"0,8"``, or ``all`` (one sub-folder per rank)."""
+    """Ranks that are watched: a number, several as ``"0,8"``, or ``all`` (one sub-folder per rank).
+
+    Change it: to ``all`` where ranks may differ (pipelines, experts, uneven data); each rank costs the same.
+    """
 
     def includes(self, rank: int) -> bool:
         """Whether ``rank`` is watched."""
@@ -95,21 +104,45 @@ class MonitorConfig(_Section):
     """The live monitor: counters at every step."""
 
     enabled: bool = True
-    """Whether counters are read at all."""
+    """Whether counters are read at all.
+
+    Change it: to ``false`` for profiler windows alone, without verdicts.
+    """
     log_every_n_steps: int = _checked(10, _at_least(1))
-    """Steps between two console lines, two points of a TensorBoard scalar and two lines of the log."""
+    """Steps between two console lines, two points of a TensorBoard scalar and two lines of the log.
+
+    Unit: steps. Change it: to 1 for a short run, to 100 where steps take milliseconds; every step is judged anyway.
+    """
     line_seconds: float = _checked(2.0, _at_least(0))
-    """Least seconds between two console lines about a device: of short steps the latest is shown. ``0``: each."""
+    """Least seconds between two console lines about a device: of short steps the latest is shown. ``0``: each.
+
+    Unit: seconds. Change it: to 0 to see every line, to 60 for the console of a long job.
+    """
     devices: str = _checked("auto", ("must be auto or device names", lambda devices: devices.strip() != ""))
-    """Devices to watch: ``auto`` (those that this process uses) or names such as ``"cuda:0,cuda:1"``."""
+    """Devices to watch: ``auto`` (those that this process uses) or names such as ``"cuda:0,cuda:1"``.
+
+    Change it: where a process also uses devices that do not matter.
+    """
     peaks: str = _checked("step", _one_of("step", "run"))
-    """``step``: the peak counter is reset after each step. ``run``: never; peaks are since the process began."""
+    """``step``: the peak counter is reset after each step. ``run``: never; peaks are since the process began.
+
+    Change it: to ``run`` where the program reads ``torch.cuda.max_memory_allocated()`` over several steps.
+    """
     scalars: bool = True
-    """Whether scalars are written for TensorBoard's own dashboards."""
+    """Whether scalars are written for TensorBoard's own dashboards.
+
+    Change it: to ``false`` if another logger has the figures already.
+    """
     log: bool = True
-    """Whether ``plugins/tbmem/monitor.jsonl`` is written."""
+    """Whether ``plugins/tbmem/monitor.jsonl`` is written.
+
+    Change it: to ``false`` if nothing may be written; the Memory tab, ``watch``, ``check`` and ``report`` need it.
+    """
     workers: bool = True
-    """Whether the memory of child processes (DataLoader workers) is read, once a second, by a thread."""
+    """Whether the memory of child processes (DataLoader workers) is read, once a second, by a thread.
+
+    Change it: to ``false`` where child processes are not the training's own.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,25 +150,55 @@ class PatternsConfig(_Section):
     """When memory is called leaking, spiking or close to the end."""
 
     enabled: bool = True
-    """Whether the counters are judged at all."""
+    """Whether the counters are judged at all.
+
+    Change it: to ``false`` to record counters without verdicts.
+    """
     warmup_steps: int = _checked(1, _at_least(0))
-    """First steps that are not judged: allocator, optimizer state and caches are still being set up."""
+    """First steps that are not judged: allocator, optimizer state and caches are still being set up.
+
+    Unit: steps. Change it: to more where the first steps compile, capture graphs or search for kernels.
+    """
     patience: int = _checked(300, _at_least(6))
-    """Steps of growth before it is called a leak without evidence, unless the device will be full long before."""
+    """Steps of growth before it is called a leak without evidence, unless the device will be full long before.
+
+    Unit: steps. Change it: to less where runs are short, to more where a cache or a curriculum fills slowly.
+    """
     min_growth: int | str = _checked("2 MiB", _SIZE)
-    """Smallest growth over those steps that counts; ``0`` for any."""
+    """Smallest growth over those steps that counts; ``0`` for any.
+
+    Unit: bytes. Change it: to more where growth of that size does not matter on your device.
+    """
     min_growth_percent: float = _checked(0.02, _at_least(0))
-    """The same in per cent of the level; the larger of the two counts."""
+    """The same in per cent of the level; the larger of the two counts.
+
+    Unit: per cent of the level. Change it: to more where the level itself is noisy.
+    """
     spike_percent: float = _checked(5.0, _at_least(0))
-    """Smallest height of a step's peak above the usual one, in per cent of that, to be a spike."""
+    """Smallest height of a step's peak above the usual one, in per cent of that, to be a spike.
+
+    Unit: per cent of the usual peak. Change it: to more where lengths of samples differ much, and with them peaks.
+    """
     held_spike_percent: float = _checked(2.0, _at_least(0))
-    """The same for what a step still holds when it has ended, which is counted exactly."""
+    """The same for what a step still holds when it has ended, which is counted exactly.
+
+    Unit: per cent of the usual level. Change it: to more where a program often keeps something for one step.
+    """
     min_spike: int | str = _checked("1 MiB", _SIZE)
-    """Smallest height in bytes; the larger of the two counts."""
+    """Smallest height in bytes; the larger of the two counts.
+
+    Unit: bytes. Change it: to more where spikes of that size fit anyway.
+    """
     min_resident_spike: int | str = _checked("16 MiB", _SIZE)
-    """The same for peaks of the resident memory, which serve on the CPU and are rough."""
+    """The same for peaks of the resident memory, which serve on the CPU and are rough.
+
+    Unit: bytes. Change it: to more on a CPU whose resident memory is noisy.
+    """
     capacity_percent: tuple[float, ...] = _checked((87.5, 93.75, 97.5), _ASCENDING)
-    """Shares of the device at which memory is tight, needs action, and is about to run out."""
+    """Shares of the device at which memory is tight, needs action, and is about to run out.
+
+    Unit: per cent of the capacity. Change it: to higher shares where a run is meant to fill the device.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,28 +206,58 @@ class ProfilingConfig(_Section):
     """The windows of ``torch.profiler``: wait, warm up, record, and again."""
 
     enabled: bool = True
-    """Whether any window is recorded."""
+    """Whether any window is recorded.
+
+    Change it: to ``false`` in production, where counters and verdicts are enough (the preset ``light``).
+    """
     skip_first: int = _checked(0, _at_least(0))
-    """Steps at the very start that belong to no cycle."""
+    """Steps at the very start that belong to no cycle.
+
+    Unit: steps. Change it: to record later than the start: a phase that begins at step 1000.
+    """
     wait: int = _checked(1, _at_least(0))
-    """Steps at the start of each cycle in which nothing is on."""
+    """Steps at the start of each cycle in which nothing is on.
+
+    Unit: steps. Change it: to more with ``repeat: 0``, so that windows are rare.
+    """
     warmup: int = _checked(2, _at_least(0))
-    """Steps in which the profiler runs and throws its records away."""
+    """Steps in which the profiler runs and throws its records away.
+
+    Unit: steps. Change it: to 1 for short runs; with 0 the first recorded step includes the start of the profiler.
+    """
     active: int = _checked(
         3, ("must be at least 1; to record nothing set profiling.enabled=false", lambda active: active >= 1)
     )
-    """Steps that are recorded, one trace file for all of them."""
+    """Steps that are recorded, one trace file for all of them.
+
+    Unit: steps. Change it: to one step for a large model, to more to see what differs between steps.
+    """
     repeat: int = _checked(2, _at_least(0))
-    """How many cycles; 0 goes on until the run ends."""
+    """How many cycles; 0 goes on until the run ends.
+
+    Unit: cycles. Change it: to 1 for a single window, to 0 for a run whose memory changes over time.
+    """
     record_shapes: bool = True
-    """Whether operators are recorded with the shapes of their inputs."""
+    """Whether operators are recorded with the shapes of their inputs.
+
+    Change it: to ``false`` for smaller traces; categories without an address book are less certain then.
+    """
     with_stack: bool = True
-    """Whether operators and allocations are recorded with their Python stack."""
+    """Whether operators and allocations are recorded with their Python stack.
+
+    Change it: to ``false`` for faster windows and smaller traces; lines are not known then.
+    """
     address_book: bool = True
-    """Whether each trace gets an address book, from which every allocation's category is known exactly."""
+    """Whether each trace gets an address book, from which every allocation's category is known exactly.
+
+    Change it: to ``false`` if nobody asks for categories or names.
+    """
     max_records: int | str = _checked("64 MiB", _SIZE)
     """Host memory that a window's records may take while it records, a tenth of what torch needs to collect them (some
-    five steps of a model with 3,000 operators). A window that needs more ends early, or is left out."""
+    five steps of a model with 3,000 operators). A window that needs more ends early, or is left out.
+
+    Unit: bytes. Change it: to more where a window was left out or ended early and the host has room.
+    """
 
     @property
     def cycle(self) -> int:
@@ -182,13 +275,25 @@ class SnapshotConfig(_Section):
     """Memory history of the device's allocator (CUDA, XPU); on other devices the trace serves instead."""
 
     enabled: bool = True
-    """Whether snapshots are written."""
+    """Whether snapshots are written.
+
+    Change it: to ``false`` if traces are enough, or if another tool records the history.
+    """
     history: str = _checked("windows", _one_of("windows", "run"))
-    """``windows``: recorded in the profiler's active steps. ``run``: in all steps, for an out-of-memory error."""
+    """``windows``: recorded in the profiler's active steps. ``run``: in all steps, for an out-of-memory error.
+
+    Change it: to ``run`` for a job that runs out of memory (the preset ``oom``); it costs time at each allocation.
+    """
     max_entries: int = _checked(100_000, _at_least(1))
-    """Allocator events that the ring buffer keeps; older ones are lost."""
+    """Allocator events that the ring buffer keeps; older ones are lost.
+
+    Unit: events. Change it: to more where a recording begins too late; each event takes memory of the host.
+    """
     on_oom: bool = True
-    """Whether a snapshot is written when the loop ends with an out-of-memory error."""
+    """Whether a snapshot is written when the loop ends with an out-of-memory error.
+
+    Change it: to ``false`` where the disk has no room for it.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -196,21 +301,45 @@ class EvidenceConfig(_Section):
     """A few observed steps when growth is suspected: who holds it, and which line adds to it."""
 
     enabled: bool = True
-    """Whether suspicions are looked into; without evidence a leak is called after ``patterns.patience`` steps."""
+    """Whether suspicions are looked into; without evidence a leak is called after ``patterns.patience`` steps.
+
+    Change it: to ``false`` where no step may ever be slower than the others.
+    """
     max_windows: int = _checked(4, _at_least(1))
-    """How often in a run at most."""
+    """How often in a run at most.
+
+    Unit: looks. Change it: to more for a run of days with several sources of growth.
+    """
     steps: int = _checked(8, _at_least(4))
-    """Steps that are watched each time (more where memory grows only every few steps)."""
+    """Steps that are watched each time (more where memory grows only every few steps).
+
+    Unit: steps. Change it: to more where one cycle of the program has more steps than that.
+    """
     max_seconds: float = _checked(2.0, _at_least(0))
-    """What looking may cost in all, outside of the watched steps, in seconds each time."""
+    """What looking may cost in all, outside of the watched steps, in seconds each time.
+
+    Unit: seconds. Change it: to more for a program of millions of objects whose holder was not found.
+    """
     births: bool = True
-    """Whether allocations of the watched steps are followed, by torch's profiler or the allocator's history."""
+    """Whether allocations of the watched steps are followed, by torch's profiler or the allocator's history.
+
+    Change it: to ``false`` if another profiler is used all the time.
+    """
     trace_lines: bool = True
-    """Whether the line that adds to a container is traced while it runs; else it is read from the source."""
+    """Whether the line that adds to a container is traced while it runs; else it is read from the source.
+
+    Change it: to ``false`` under a debugger or coverage tool, which trace lines themselves.
+    """
     confirm_after: int = _checked(50, _at_least(1))
-    """Steps of growth before a leak is called with evidence: a list that each epoch empties looks the same first."""
+    """Steps of growth before a leak is called with evidence: a list that each epoch empties looks the same first.
+
+    Unit: steps. Change it: to more than an epoch's steps where each epoch empties what it collects.
+    """
     min_leak: int | str = _checked("1 KiB", _SIZE)
-    """Bytes per step below which a leak is not worth a word (1 KiB is 1 GiB in a million steps)."""
+    """Bytes per step below which a leak is not worth a word (1 KiB is 1 GiB in a million steps).
+
+    Unit: bytes per step. Change it: to more for short runs, where a small leak does not matter.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -218,13 +347,22 @@ class OomConfig(_Section):
     """What is done when memory runs out, or the scheduler ends the job."""
 
     enabled: bool = True
-    """Whether a report is written: what was requested, what was free, why it did not fit, who holds the memory."""
+    """Whether a report is written: what was requested, what was free, why it did not fit, who holds the memory.
+
+    Change it: to ``false`` if another tool handles the error.
+    """
     host_percent: float = _checked(
         95.0, ("must be a percentage above 0 and up to 100", lambda percent: 0 < percent <= 100)
     )
-    """Share of the host's or container's memory at which it is written once as a warning: the kernel gives none."""
+    """Share of the host's or container's memory at which it is written once as a warning: the kernel gives none.
+
+    Unit: per cent. Change it: to less where one step takes more than the rest.
+    """
     sigterm: bool = True
-    """Whether SIGTERM writes what is left first; a handler of the program's own stays."""
+    """Whether SIGTERM writes what is left first; a handler of the program's own stays.
+
+    Change it: to ``false`` where no handler of signals may be set.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -232,11 +370,20 @@ class OutputConfig(_Section):
     """What the console shows."""
 
     console: bool = True
-    """Whether memory lines and findings are logged (logger ``tbmem``)."""
+    """Whether memory lines and findings are logged (logger ``tbmem``).
+
+    Change it: to ``false`` where only TensorBoard is read.
+    """
     ranks: int | str = _checked(0, _RANKS)
-    """Ranks that speak on the console: a number, several as ``"0,8"``, or ``all``."""
+    """Ranks that speak on the console: a number, several as ``"0,8"``, or ``all``.
+
+    Change it: to ``all`` to see every rank, together with ``run.ranks``.
+    """
     summary: bool = True
-    """Whether the end of the run is summed up."""
+    """Whether the end of the run is summed up.
+
+    Change it: to ``false`` where a program prints ``summary`` itself.
+    """
 
     def includes(self, rank: int) -> bool:
         """Whether ``rank`` speaks on the console."""
@@ -249,7 +396,10 @@ class Config:
     """The whole configuration of a run."""
 
     enabled: bool = True
-    """The one switch: ``false`` costs nothing and writes nothing."""
+    """The one switch: ``false`` costs nothing and writes nothing.
+
+    Change it: to ``false`` to leave the callback in the code and switch it off.
+    """
     run: RunConfig = field(default_factory=RunConfig)
     monitor: MonitorConfig = field(default_factory=MonitorConfig)
     patterns: PatternsConfig = field(default_factory=PatternsConfig)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from tbmem import MemoryMonitor
 from tbmem.cli.entry import main
+from tests.json_output import validate
 
 
 class Done(NamedTuple):
@@ -26,7 +28,7 @@ Run = Callable[..., Done]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    """Runs a command in a folder of its own."""
+    """Runs a command in a folder of its own; JSON that it prints has to fit its published schema."""
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments: object) -> Done:
@@ -35,6 +37,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
             main()
         out, err = capsys.readouterr()
         code = ended.value.code
+        if "--json" in arguments and out:
+            validate(str(arguments[0]), json.loads(out))
         return Done(code if isinstance(code, int) else 0 if code is None else 1, out, err)
 
     return call

@@ -10,12 +10,16 @@ from typing import Any
 
 import pytest
 
+from tests.json_output import validate
+
 
 def _demo(tmp_path: Path, *arguments: str) -> tuple[dict[str, Any], str]:
     command = [sys.executable, "-m", "tbmem", "demo", "--logdir", str(tmp_path), "--json", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout), done.stderr
+    result = json.loads(done.stdout)
+    validate("demo", result)
+    return result, done.stderr
 
 
 @pytest.mark.slow

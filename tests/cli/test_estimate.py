@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import PROJECT
+from tests.json_output import validate
 
 
 def tbmem(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -24,6 +25,7 @@ def test_json() -> None:
     done = tbmem(*FACTORY, "--batch", "64", "--gpu", "t4", "--json")
 
     view = json.loads(done.stdout)
+    validate("estimate", view)
 
     assert done.returncode == 0
     assert view["fit"] == "fits"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import tbmem
-from tbmem.cli.main import _COMMANDS
+from tbmem.cli.main import COMMANDS
 
 
 def _tbmem(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -83,6 +83,6 @@ def test_an_interrupt_is_one_word_and_exit_130(tmp_path: Path) -> None:
 
 
 def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
-    for name, summary in _COMMANDS.items():
+    for name, summary in COMMANDS.items():
         module = import_module(f"tbmem.cli.{name}")
         assert " ".join(str(module.command.__doc__).split("\n\n")[0].split()) == summary

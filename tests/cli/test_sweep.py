@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from tbmem.cli.main import app
 from tbmem.errors import UsageError
 from tbmem.model.sweep import MemoryPeak, Status, SweepCase, SweepCell
+from tests.json_output import validate
 
 
 @pytest.fixture
@@ -147,6 +148,7 @@ def test_types_have_the_same_names_as_in_estimates(measured: list[SweepCase], tm
 
 def test_json(measured: list[SweepCase], tmp_path: Path) -> None:
     view = json.loads(run("--model-size", "small", "--device", "cpu", "--output", str(tmp_path), "--json"))
+    validate("sweep", view)
 
     assert view["cells"][0]["measured"]["allocated"] == 7
     assert view["cells"][0]["predicted"]["allocated"] == 8
