@@ -20,7 +20,7 @@ demo: $(VENV)/.installed                 ## train a small model under tbmem, see
 	@echo "To use the commands named above: source $(BIN)/activate"
 
 docs: $(VENV)/.installed                 ## the documentation as a site in build/site; needs no network, and opens from the disk
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "open build/site/index.html"
 
 test: lint browser   ## all checks, the same for people and CI; two at a time with a thread each, a file stays together

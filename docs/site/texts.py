@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from docs.site.markdown import sections, slug
 from docs.site.repository import PLACES, ROOT, Page, read, section
@@ -59,4 +61,13 @@ def _examples() -> Page:
         code = path.read_text(encoding="utf-8")
         about = ast.get_docstring(ast.parse(code)) or ""
         texts.append(f"## {path.name}\n\n{about}\n\n```python\n{code}```")
+    for path in sorted((ROOT / "examples").glob("*.ipynb")):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        texts.append("\n\n".join([f"## {path.name}", *map(_cell, cells)]))
     return Page("examples.md", "\n\n".join(texts) + "\n", "examples/README.md")
+
+
+def _cell(cell: dict[str, Any]) -> str:
+    """A notebook's cell; its title stands above it as the file's name."""
+    text = "".join(cell["source"])
+    return f"```python\n{text}\n```" if cell["cell_type"] == "code" else re.sub(r"\A# (.+)", r"**\1**", text)

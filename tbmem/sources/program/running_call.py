@@ -54,7 +54,7 @@ class RunningCall(NamedTuple):
     def name(self) -> str:
         """``softmax`` for ``F.softmax(x, -1)``, ``@`` for ``q @ k``; empty where the source cannot be read.
 
-        A backward pass is told as such.
+        A backward pass is named as one.
         """
         called = _name_of(_parsed(self._text()))
         return "the backward pass" if called == _BACKWARD else called
