@@ -76,6 +76,7 @@ def command(
 
 
 def _run(cases: Sequence[SweepCase], output: Path, device: str, notes: tuple[str, ...], as_json: bool) -> None:
+    TorchFeature.ESTIMATE.require()
     from tbmem.estimator.sweep import render_tables, sweep, tables_folder, to_json
     from tbmem.present.text.sweep import cell_line
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from tbmem.config import ConfigSource
-from tbmem.integrations.base import TrainingSession, finding_metrics, require
+from tbmem.integrations.base import TrainingSession, finding_metrics
+from tbmem.requirements import require
 from tbmem.model.finding import Finding
 
 require("accelerate", extra="accelerate", minimum="0.26")

@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 
 from tbmem.config import ConfigSource
-from tbmem.integrations.base import ContextManagerMixin, TrainingSession, finding_metrics, require
+from tbmem.integrations.base import ContextManagerMixin, TrainingSession, finding_metrics
+from tbmem.requirements import require
 from tbmem.model.finding import Finding
 
 require("transformers", extra="huggingface", minimum="4.46")
