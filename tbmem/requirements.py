@@ -41,7 +41,18 @@ class TorchFeature(Enum):
 
 
 def require(module: str, *, extra: str, minimum: str = "0", distribution: str | None = None, feature: str = "") -> None:
-    """Check that an optional package is installed, and not older than ``minimum``.
+    """Check that an optional package is installed, and not older than ``minimum``; arguments as for ``missing``.
+
+    Raises:
+        MissingDependencyError: It is not installed, or is too old.
+    """
+    reason = missing(module, extra=extra, minimum=minimum, distribution=distribution, feature=feature)
+    if reason:
+        raise MissingDependencyError(reason)
+
+
+def missing(module: str, *, extra: str, minimum: str = "0", distribution: str | None = None, feature: str = "") -> str:
+    """Why an optional package cannot be used, in one line; empty if it is installed and not too old.
 
     Args:
         module: Name by which it is imported.
@@ -49,20 +60,16 @@ def require(module: str, *, extra: str, minimum: str = "0", distribution: str | 
         minimum: First version that is supported.
         distribution: Its name on the package index, where it is not the module's.
         feature: What needs it, in the message; by default the adapter of the extra's name.
-
-    Raises:
-        MissingDependencyError: It is not installed, or is too old.
     """
     name = distribution or module
     feature = feature or f"tbmem.integrations.{extra}"
     if not _is_installed(module):
-        raise MissingDependencyError(f'{feature} needs {name}: pip install "tbmem[{extra}]"')
+        return f'{feature} needs {name}: pip install "tbmem[{extra}]"'
     try:
         installed = version(name)
     except PackageNotFoundError:
-        return  # a checkout without metadata: its version is not checked
-    if _numbers(installed) < _numbers(minimum):
-        raise MissingDependencyError(_too_old(feature, name, minimum, installed))
+        return ""  # a checkout without metadata: its version is not checked
+    return _too_old(feature, name, minimum, installed) if _numbers(installed) < _numbers(minimum) else ""
 
 
 def _is_installed(module: str) -> bool:

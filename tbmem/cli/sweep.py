@@ -13,6 +13,7 @@ from tbmem.cli.arguments import AsJson
 from tbmem.errors import UsageError
 from tbmem.model.job import DTYPES, short_dtype
 from tbmem.model.sweep import PASSES, Status, SweepCase
+from tbmem.requirements import TorchFeature
 
 if TYPE_CHECKING:
     from tbmem.model.gpus import Gpu
