@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-# the oldest and the newest torch; constraints.txt names the one between
-TORCH_VERSIONS ?= 2.9.1 2.14.1
+# the oldest torch that is tested, the oldest with all features, and the newest; constraints.txt names one between
+TORCH_VERSIONS ?= 2.6.0 2.9.1 2.14.1
 TORCH_TESTS := $(TORCH_VERSIONS:%=test-torch-%)
 # the newest one's CUDA build, which works on simulated GPUs
 GPU_PYTHON := .venv-torch-$(lastword $(TORCH_VERSIONS))/bin/python
@@ -74,7 +74,7 @@ $(VENV)/.frameworks: $(VENV)/.installed  ## what the adapters are tested with; t
 $(TORCH_VERSIONS:%=.venv-torch-%/.installed): .venv-torch-%/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-torch-$*
 	.venv-torch-$*/bin/python -m pip install --quiet --upgrade "pip>=25.1"
-	grep -v '^torch==' constraints.txt > .venv-torch-$*/constraints.txt
+	grep -vE '^(torch|sympy)==' constraints.txt > .venv-torch-$*/constraints.txt
 	.venv-torch-$*/bin/pip install --quiet -c .venv-torch-$*/constraints.txt "torch==$*" -e . --group torch-versions \
 	    || { echo "torch $* cannot be installed here, so its tests have not run" >&2; exit 1; }
 	@touch $@

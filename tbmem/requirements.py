@@ -1,4 +1,4 @@
-"""What features need that may be missing: optional packages by the extra that brings them, versions of torch by feature."""
+"""What features need that may be missing: optional packages by extra, and versions of torch by feature."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from tbmem.config import ConfigSource
 from tbmem.integrations.base import TrainingSession, finding_metrics
-from tbmem.requirements import require
 from tbmem.model.finding import Finding
+from tbmem.requirements import require
 
 require("accelerate", extra="accelerate", minimum="0.26")
 
