@@ -1,4 +1,4 @@
-"""The wheel in fresh environments of several Pythons: seconds, size without torch, the demo from another folder, extras.
+"""The wheel in fresh environments of several Pythons: seconds, size without torch, the demo elsewhere, extras.
 
     python benchmarks/installed.py [--python python3.10 ...] [--torch 2.13.0] [--extras]
 
@@ -20,7 +20,6 @@ import zipfile
 from email import message_from_bytes
 from pathlib import Path
 from typing import NamedTuple
-
 
 PROJECT = Path(__file__).parent.parent
 SIZES = """
@@ -73,7 +72,9 @@ class Environment:
 
 def build(folder: Path) -> Path:
     """Build sdist and wheel; returns the wheel."""
-    subprocess.run([sys.executable, "-m", "build", "--outdir", str(folder), str(PROJECT)], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-m", "build", "--outdir", str(folder), str(PROJECT)], check=True, stdout=subprocess.DEVNULL
+    )
     (wheel,) = folder.glob("*.whl")
     (sdist,) = folder.glob("*.tar.gz")
     print(f"{wheel.name}: {wheel.stat().st_size / 1024:.0f} KiB · {sdist.name}: {sdist.stat().st_size / MIB:.1f} MiB\n")

@@ -78,11 +78,11 @@ def _is_installed(module: str) -> bool:
 
 
 def _torch_version() -> str:
-    """That of the loaded torch, else of the installed one, which is not loaded for it; empty if there is none."""
+    """That of the loaded torch, else of the installed one, without the name of its build; empty if there is none."""
     if (loaded := sys.modules.get("torch")) is not None:
-        return str(loaded.__version__)
+        return str(loaded.__version__).partition("+")[0]
     try:
-        return version("torch")
+        return version("torch").partition("+")[0]
     except PackageNotFoundError:
         return ""
 
