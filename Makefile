@@ -10,10 +10,10 @@ GPU_PYTHON := .venv-torch-$(lastword $(TORCH_VERSIONS))/bin/python
 # those whose types are checked: what few run must not call what is no longer there
 BENCHMARKS := $(addprefix benchmarks/,allocator.py categories.py category_trainings.py consistency.py estimate_accuracy.py estimate_models.py estimate_rehearsed.py \
               estimate_speed.py gpu_check.py harness.py monitor_overhead.py on_simulated_gpu.py profiler_overhead.py published_tables.py \
-              five_seconds.py program_data.py program_recipes.py programs.py rehearsal_truth.py rehearse_speed.py run_loop.py \
+              five_seconds.py installed.py program_data.py program_recipes.py programs.py rehearsal_truth.py rehearse_speed.py run_loop.py \
               run_overhead.py verdicts.py)
 
-.PHONY: demo test test-gpu test-torch-versions $(TORCH_TESTS) browser lint format bench screenshots clean
+.PHONY: demo test test-gpu test-torch-versions torch-environments $(TORCH_TESTS) browser lint format bench screenshots clean
 
 demo: $(VENV)/.installed                 ## train a small model under tbmem, see what it shows
 	$(BIN)/tbmem demo
@@ -23,6 +23,8 @@ test: lint browser   ## all checks, the same for people and CI; two at a time wi
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-torch-versions: $(TORCH_TESTS)       ## what depends on torch's version, on others than the one of `make test`
+
+torch-environments: $(TORCH_VERSIONS:%=.venv-torch-%/.installed)  ## of test-torch-versions: one at a time, before make -j2
 
 $(TORCH_TESTS): test-torch-%: .venv-torch-%/.installed
 	.venv-torch-$*/bin/python -m pytest -m torch_versions $$(grep -rl --include='test_*.py' torch_versions tests)

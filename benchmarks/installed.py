@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -62,7 +64,12 @@ class Environment:
 
     def run(self, *words: str, folder: Path | None = None) -> str:
         """Run Python; returns what it prints."""
-        done = subprocess.run([self.python, *words], check=True, cwd=folder, capture_output=True, text=True)
+        environment = {**os.environ, "KERAS_BACKEND": "torch"}
+        done = subprocess.run(
+            [self.python, *words], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            sys.exit(f"{shlex.join(words)} failed:\n{done.stderr}")
         return done.stdout
 
     def sizes(self) -> dict[str, Sizes]:
@@ -123,6 +130,7 @@ def _extras(environment: Environment, wheel: Path, folder: Path) -> str:
     torch = environment.sizes()["torch"]
     seconds = environment.install(f"{wheel}[{','.join(extras)}]")
     assert environment.sizes()["torch"] == torch, "torch was replaced"
+    print(f"with all extras ({', '.join(extras)}): {seconds:.0f} s", flush=True)
     adapters = [name for name in extras if (PROJECT / "tbmem" / "integrations" / f"{name}.py").exists()]
     environment.run("-W", "ignore", "-c", ADAPTERS, *adapters, folder=folder)
     return f"{seconds:.0f}"
