@@ -25,14 +25,26 @@ from typing import NamedTuple
 
 PROJECT = Path(__file__).parent.parent
 SIZES = """
-import json
+import json, re
 from importlib.metadata import distributions
+
+found = {re.sub("[_.]", "-", each.name.lower()): each for each in distributions()}
+
+def needed(name, so_far):
+    if name in found and name not in so_far:
+        so_far.add(name)
+        for line in found[name].requires or ():
+            if "extra ==" not in line:
+                needed(re.sub("[_.]", "-", re.match(r"[\\w.-]+", line)[0].lower()), so_far)
+    return so_far
+
+viewers = needed("tensorboard", needed("torch-tb-profiler", set()))
 
 def size(each, suffix=""):
     paths = (file.locate() for file in each.files or () if str(file).endswith(suffix))
     return sum(path.stat().st_size for path in paths if path.is_file())
 
-print(json.dumps({each.name.lower(): (size(each), size(each, ".pyc"), each.version) for each in distributions()}))
+print(json.dumps({n: (size(d), size(d, ".pyc"), d.version, n in viewers) for n, d in found.items()}))
 """
 ADAPTERS = "import importlib, sys; [importlib.import_module(f'tbmem.integrations.{name}') for name in sys.argv[1:]]"
 LIMIT = 120
@@ -46,6 +58,8 @@ class Sizes(NamedTuple):
     bytes: int
     bytecode: int
     version: str
+    is_viewers: bool
+    """Whether tensorboard or torch-tb-profiler needs it."""
 
 
 class Environment:
@@ -108,6 +122,7 @@ def measure(python: str, wheel: Path, torch: str, with_extras: bool, folder: Pat
     assert after["torch"] == before["torch"], "torch was replaced"
     added = {name: sizes for name, sizes in after.items() if name not in before}
     total, bytecode = (sum(getattr(each, field) for each in added.values()) for field in ("bytes", "bytecode"))
+    own = sum(each.bytes for each in added.values() if not each.is_viewers)
     began = time.perf_counter()
     demo = json.loads(environment.run("-m", "tbmem", "demo", "--json", folder=elsewhere))
     demo_seconds = time.perf_counter() - began
@@ -119,6 +134,7 @@ def measure(python: str, wheel: Path, torch: str, with_extras: bool, folder: Pat
         f"{torch_seconds:.0f}",
         f"{seconds:.0f}",
         f"{total / MIB:.0f} ({(total - bytecode) / MIB:.0f})",
+        f"{own / MIB:.0f}",
         f"{demo_seconds:.0f}, {demo['verdicts']['cpu']}",
     ]
     return [*cells, _extras(environment, wheel, elsewhere) if with_extras else ""]
@@ -142,7 +158,9 @@ def main() -> None:
     parser.add_argument("--torch", default="2.13.0")
     parser.add_argument("--extras", action="store_true")
     options = parser.parse_args()
-    head = ["Python", "torch", "torch, s", "tbmem, s", f"MiB (without bytecode; limit {LIMIT})", "demo, s", "extras, s"]
+    size = f"MiB (without bytecode; limit {LIMIT})"
+    own = "MiB that neither tensorboard nor torch-tb-profiler needs"
+    head = ["Python", "torch", "torch, s", "tbmem, s", size, own, "demo, s", "extras, s"]
     lines = [f"| {' | '.join(head)} |", "|" + " --- |" * len(head)]
     with tempfile.TemporaryDirectory() as built:
         wheel = build(Path(built))
