@@ -2,18 +2,18 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-# the oldest and the newest torch; constraints.txt names the one between
-TORCH_VERSIONS ?= 2.9.1 2.14.1
+# the oldest torch that is tested, the oldest with all features, and the newest; constraints.txt names one between
+TORCH_VERSIONS ?= 2.6.0 2.9.1 2.14.1
 TORCH_TESTS := $(TORCH_VERSIONS:%=test-torch-%)
 # the newest one's CUDA build, which works on simulated GPUs
 GPU_PYTHON := .venv-torch-$(lastword $(TORCH_VERSIONS))/bin/python
 # those whose types are checked: what few run must not call what is no longer there
 BENCHMARKS := $(addprefix benchmarks/,allocator.py categories.py category_trainings.py consistency.py estimate_accuracy.py estimate_models.py estimate_rehearsed.py \
               estimate_speed.py gpu_check.py harness.py monitor_overhead.py on_simulated_gpu.py profiler_overhead.py published_tables.py \
-              five_seconds.py program_data.py program_recipes.py programs.py rehearsal_truth.py rehearse_speed.py run_loop.py \
+              five_seconds.py installed.py program_data.py program_recipes.py programs.py rehearsal_truth.py rehearse_speed.py run_loop.py \
               run_overhead.py verdicts.py)
 
-.PHONY: demo docs test test-gpu test-torch-versions $(TORCH_TESTS) browser lint format bench screenshots clean
+.PHONY: demo docs test test-gpu test-torch-versions torch-environments $(TORCH_TESTS) browser lint format bench screenshots clean
 
 demo: $(VENV)/.installed                 ## train a small model under tbmem, see what it shows
 	$(BIN)/tbmem demo
@@ -27,6 +27,8 @@ test: lint browser   ## all checks, the same for people and CI; two at a time wi
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-torch-versions: $(TORCH_TESTS)       ## what depends on torch's version, on others than the one of `make test`
+
+torch-environments: $(TORCH_VERSIONS:%=.venv-torch-%/.installed)  ## of test-torch-versions: one at a time, before make -j2
 
 $(TORCH_TESTS): test-torch-%: .venv-torch-%/.installed
 	.venv-torch-$*/bin/python -m pytest -m torch_versions $$(grep -rl --include='test_*.py' torch_versions tests)
@@ -78,7 +80,7 @@ $(VENV)/.frameworks: $(VENV)/.installed  ## what adapters and notebooks are test
 $(TORCH_VERSIONS:%=.venv-torch-%/.installed): .venv-torch-%/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-torch-$*
 	.venv-torch-$*/bin/python -m pip install --quiet --upgrade "pip>=25.1"
-	grep -v '^torch==' constraints.txt > .venv-torch-$*/constraints.txt
+	grep -vE '^(torch|sympy)==' constraints.txt > .venv-torch-$*/constraints.txt
 	.venv-torch-$*/bin/pip install --quiet -c .venv-torch-$*/constraints.txt "torch==$*" -e . --group torch-versions \
 	    || { echo "torch $* cannot be installed here, so its tests have not run" >&2; exit 1; }
 	@touch $@

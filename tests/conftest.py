@@ -77,7 +77,7 @@ def _switches() -> dict[str, object]:
     return {
         "ranges": (torch.profiler.record_function.__enter__, torch.profiler.record_function.__exit__),
         "profiler": torch._C._autograd._profiler_enabled(),
-        "saved tensor hooks": torch._C._autograd._top_saved_tensors_default_hooks(True),
+        "saved tensor hooks": getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda _: None)(True),
         "functorch's switch": torch._C._autograd._saved_tensors_hooks_disable,
         "functions' saved tensors": torch.autograd.function.BackwardCFunction.saved_tensors,
         "torch's profiler": [getattr(torch.autograd.profiler, f"_{name}_profiler") for name in ("prepare", "enable")],

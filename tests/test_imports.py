@@ -15,6 +15,7 @@ PACKAGE = PROJECT / "tbmem"
 
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("version", "errors", "units", "web"),
+    ("requirements",),
     ("model", "config"),
     ("sources", "analysis"),
     ("present",),
@@ -59,6 +60,7 @@ ORDER: dict[str, tuple[str, ...]] = {
 
 THIRD_PARTY: dict[str, set[str]] = {
     "errors": set(),
+    "requirements": set(),
     "units": set(),
     "web": set(),
     "model": {"msgspec", "numpy"},

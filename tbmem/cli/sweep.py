@@ -13,6 +13,7 @@ from tbmem.cli.arguments import AsJson
 from tbmem.errors import UsageError
 from tbmem.model.job import DTYPES, short_dtype
 from tbmem.model.sweep import PASSES, Status, SweepCase
+from tbmem.requirements import TorchFeature
 
 if TYPE_CHECKING:
     from tbmem.model.gpus import Gpu
@@ -76,6 +77,7 @@ def command(
 
 
 def _run(cases: Sequence[SweepCase], output: Path, device: str, notes: tuple[str, ...], as_json: bool) -> None:
+    TorchFeature.ESTIMATE.require()
     from tbmem.estimator.sweep import render_tables, sweep, tables_folder, to_json
     from tbmem.present.text.sweep import cell_line
 

@@ -16,6 +16,7 @@ from tbmem.config import Config
 from tbmem.demo import Fault
 from tbmem.model.run_summary import RunSummary
 from tbmem.runtime.callback import MemoryCallback
+from tbmem.sources.counters.devices import CPU, available_devices
 
 VOCABULARY = 256
 """Number of tokens: bytes."""
@@ -141,7 +142,7 @@ def run_demo(
 
 def pick_device() -> torch.device:
     """The accelerator if there is one, else the CPU."""
-    return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+    return torch.device(next((name for name in available_devices() if name != CPU), CPU))
 
 
 def load_text() -> torch.Tensor:

@@ -24,6 +24,7 @@ from tbmem.estimator.time_limit import TimeLimitError, time_limit
 from tbmem.model.files import atomic_write
 from tbmem.model.job import Job
 from tbmem.model.simulated_run import SimulatedRun
+from tbmem.requirements import TorchFeature
 
 ON_CPU = "TBMEM_FAKE_CPU"
 """Environment variable: all jobs run on fake CPU tensors, fake CUDA is not tested."""
@@ -73,6 +74,8 @@ def simulate_jobs(jobs: Sequence[Job], timeout: float = 600.0) -> list[Outcome]:
 
     ``timeout`` is in seconds and for all jobs together.
     """
+    if missing := TorchFeature.ESTIMATE.missing:
+        return [UsageError(missing)] * len(jobs)
     outcomes: list[Outcome] = []
     while len(outcomes) < len(jobs):
         done, works = _attempt(jobs[len(outcomes) :], timeout)

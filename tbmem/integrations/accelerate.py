@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from tbmem.config import ConfigSource
-from tbmem.integrations.base import TrainingSession, finding_metrics, require
+from tbmem.integrations.base import TrainingSession, finding_metrics
 from tbmem.model.finding import Finding
+from tbmem.requirements import require
 
 require("accelerate", extra="accelerate", minimum="0.26")
 

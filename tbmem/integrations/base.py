@@ -1,14 +1,12 @@
-"""Common parts of all adapters: one MemoryCallback per training run, and checks of framework versions."""
+"""Common parts of all adapters: one MemoryCallback per training run, and the framework's version."""
 
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -18,10 +16,10 @@ from weakref import WeakSet
 import torch
 
 from tbmem.config import Config, ConfigSource, load_with_origins
-from tbmem.errors import MissingDependencyError
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.run_summary import RunSummary
 from tbmem.present.lines import get_logger
+from tbmem.requirements import require
 from tbmem.runtime.callback import MemoryCallback
 from tbmem.runtime.process.guard import Guard
 
@@ -178,28 +176,6 @@ def finding_metrics(finding: Finding) -> dict[str, float]:
     return metrics
 
 
-def require(module: str, *, extra: str, minimum: str, distribution: str | None = None) -> None:
-    """Check that a framework is installed, and not older than ``minimum``.
-
-    The ``extra`` of tbmem installs it; ``distribution`` is its name on the package index where it is not the module's.
-
-    Raises:
-        MissingDependencyError: It is not installed, or is too old.
-    """
-    name = distribution or module
-    if find_spec(module) is None:
-        raise MissingDependencyError(f"tbmem.integrations.{extra} needs {name}: pip install 'tbmem[{extra}]'")
-    try:
-        installed_version = version(name)
-    except PackageNotFoundError:
-        return  # a checkout without metadata: its version is not checked
-    if _numbers(installed_version) < _numbers(minimum):
-        raise MissingDependencyError(
-            f"tbmem.integrations.{extra} needs {name} {minimum} or newer ({installed_version} is installed):"
-            f" pip install '{name}>={minimum}'"
-        )
-
-
 def in_use(packages: Mapping[str, str], *, extra: str, minimum: str) -> list[ModuleType]:
     """The modules of a framework that the program uses, where it has several names; errors as in ``require``."""
     loaded = [module for module in packages if module in sys.modules]
@@ -214,9 +190,3 @@ def version_of(instance: object) -> str:
     """Version of the framework of an object; empty if unknown."""
     package = sys.modules[type(instance).__module__.partition(".")[0]]
     return str(getattr(package, "__version__", ""))
-
-
-def _numbers(text: str) -> list[int]:
-    """``'2.6.6rc1'`` as ``[2, 6, 6]``."""
-    match = re.match(r"\d+(\.\d+)*", text)
-    return [int(part) for part in match[0].split(".")] if match else []

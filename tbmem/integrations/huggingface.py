@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any
 
 from tbmem.config import ConfigSource
-from tbmem.integrations.base import ContextManagerMixin, TrainingSession, finding_metrics, require
+from tbmem.integrations.base import ContextManagerMixin, TrainingSession, finding_metrics
 from tbmem.model.finding import Finding
+from tbmem.requirements import require
 
 require("transformers", extra="huggingface", minimum="4.46")
 require("accelerate", extra="huggingface", minimum="0.26")

@@ -8,8 +8,9 @@ from typing import Any
 
 from tbmem.config import ConfigSource
 from tbmem.errors import UsageError
-from tbmem.integrations.base import TrainingSession, finding_metrics, require
+from tbmem.integrations.base import TrainingSession, finding_metrics
 from tbmem.model.finding import Finding
+from tbmem.requirements import require
 
 require("ignite", extra="ignite", minimum="0.5", distribution="pytorch-ignite")
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from tbmem.config import ConfigSource
 from tbmem.errors import UsageError
-from tbmem.integrations.base import ContextManagerMixin, TrainingSession, finding_metrics, require
+from tbmem.integrations.base import ContextManagerMixin, TrainingSession, finding_metrics
 from tbmem.model.finding import Finding
+from tbmem.requirements import require
 
 require("keras", extra="keras", minimum="3.0")
 

@@ -16,6 +16,10 @@ from tbmem.units import format_bytes
 if TYPE_CHECKING:
     from rich.console import Console
 
+    _StreamHandler = logging.StreamHandler[Any]
+else:
+    _StreamHandler = logging.StreamHandler  # takes no parameter in Python 3.10
+
 LOGGER_NAME = "tbmem"
 SEPARATOR = " · "
 
@@ -170,7 +174,7 @@ def make_handler(console: Console | None = None) -> logging.Handler:
     )
 
 
-class _PlainHandler(logging.StreamHandler[Any]):
+class _PlainHandler(_StreamHandler):
     def emit(self, record: logging.LogRecord) -> None:
         with _bars_cleared(self.stream):
             super().emit(record)

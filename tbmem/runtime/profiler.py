@@ -19,6 +19,7 @@ from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.monitor_log import WindowRecord
 from tbmem.model.sample import MemorySample
 from tbmem.present.lines import console_handler, get_logger, show_finding
+from tbmem.requirements import TorchFeature
 from tbmem.runtime.process.guard import WRITING, Guard
 from tbmem.runtime.process.lifecycle import Lifecycle, find_rank
 from tbmem.runtime.process.run_folder import RunFolder
@@ -262,6 +263,8 @@ class MemoryProfiler(Lifecycle):
 
     def _begin_schedule(self) -> None:
         self._log("profiler · %s", describe_schedule(self.config, resumed_after=self._resumed_after))
+        if self.config.address_book and (missing := TorchFeature.SAVED_TENSORS.missing):
+            self._log("profiler · %s", missing)
         self._enter_step()
 
     def _between_steps(self) -> bool:

@@ -24,6 +24,7 @@ from tbmem.model.files import PARTIAL_SUFFIX
 from tbmem.offline.analyze import analyze_recording, each, without_rows
 from tbmem.offline.live_logs import read_run
 from tbmem.offline.reports.pages import analysis_html, comparison_html, run_html, subject_of
+from tbmem.present.figures.canvas import no_pictures
 from tbmem.present.figures.figures import write_pictures
 from tbmem.present.figures.series import draw_series
 from tbmem.present.text.analysis_report import report_text
@@ -119,7 +120,8 @@ def write_report(
         name: By default from the path: ``iter1_rank0``.
         table: Rules by which categories are inferred where there is no book.
         executor: Runs the analyses; its workers must see the same files. By default they run in this process.
-        on_skip: Called with the reason, in one line, for each file of a folder that was skipped.
+        on_skip: Called with the reason, in one line, for each file of a folder that was skipped, and for the pictures
+            where matplotlib is not installed.
         now: Unix time.
 
     Raises:
@@ -152,7 +154,13 @@ def write_report(
             _write_texts(folder, texts)
         return analyses
 
+    _tell_of_missing_pictures(on_skip)
     return Report(*write_folder(out, title, moment, write))
+
+
+def _tell_of_missing_pictures(on_skip: Callable[[str], None] | None) -> None:
+    if on_skip is not None and (missing := no_pictures()):
+        on_skip(f"pictures: {missing}")
 
 
 def _write_one(
@@ -164,7 +172,8 @@ def _write_one(
     subject = subject_of(analysis, recording.calls)
     own_folder = folder / file.name
     own_folder.mkdir()
-    write_pictures(analysis, own_folder)
+    if not no_pictures():
+        write_pictures(analysis, own_folder)
     texts = {
         "analysis_report.txt": report_text(analysis, written),
         "README.md": findings_text(analysis, written),
@@ -235,7 +244,7 @@ def write_run_report(
         names = {file.name: file.path.name for file in files}
         recorded = tuple(Recorded(analysis, names[side.name], side.name) for analysis, side in parts)
         windows = [dict(window) for window in report.windows if window["rank"] == report.ranks[0]]
-        if report.series:
+        if report.series and not no_pictures():
             draw_series(report.name, report.series, report.findings, windows, folder / "memory_series.png")
         recordings = {item.file: item.analysis.to_dict() for item in recorded}
         texts = {
@@ -246,5 +255,6 @@ def write_run_report(
         _write_texts(folder, texts)
         return recorded
 
+    _tell_of_missing_pictures(on_skip)
     folder, recorded = write_folder(out, name or report.name, moment, write)
     return WrittenRunReport(folder, report, recorded)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tbmem.present.labels import unit_for
 from tbmem.present.palette import INK, LIGHT, MUTED
+from tbmem.requirements import missing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,6 +37,11 @@ _STYLE: Any = {
     "legend.frameon": False,
     "path.simplify": True,
 }
+
+
+def no_pictures() -> str:
+    """Why none can be drawn here, in one line; empty if matplotlib is installed."""
+    return missing("matplotlib", extra="plots", minimum="3.8", feature="drawing them")
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from tbmem.analysis.runs.comparison import OddOne
 from tbmem.analysis.runs.run_report import RunReport
 from tbmem.analysis.runs.run_status import standing
 from tbmem.model.category import Phase, word_of
+from tbmem.present.figures.canvas import no_pictures
 from tbmem.present.figures.figures import PICTURES, picture_folder
 from tbmem.present.labels import plain_markdown
 from tbmem.present.lines import SEPARATOR, device_label, finding_line
@@ -42,7 +43,7 @@ def findings_text(analysis: Analysis, written: str = "") -> str:
     if analysis.notes:
         lines += ["## What is not known", "", *(f"- {plain_markdown(note)}" for note in analysis.notes), ""]
     lines += _file_table(*_FILES, *PICTURES.items())
-    if len(analysis.devices) > 1:
+    if len(analysis.devices) > 1 and not no_pictures():
         others = [(device_label(device.name), picture_folder(device)) for device in analysis.shown[1:]]
         links = ", ".join(f"[{label}]({folder}/memory_timeline.png)" for label, folder in others)
         more = f" Folders of their own have those of {links}." if links else ""
@@ -51,8 +52,16 @@ def findings_text(analysis: Analysis, written: str = "") -> str:
 
 
 def _file_table(*files: tuple[str, str]) -> list[str]:
-    rows = [f"| [{name}]({name}) | {what} |" for name, what in files]
-    return ["## Files", "", "| file | what |", "|---|---|", *rows]
+    missing = no_pictures()
+    rows = [f"| [{name}]({name}) | {what} |" for name, what in files if not (missing and name.endswith(".png"))]
+    return [
+        "## Files",
+        "",
+        "| file | what |",
+        "|---|---|",
+        *rows,
+        *(["", f"No pictures: {missing}"] if missing else []),
+    ]
 
 
 def _device(device: DeviceAnalysis, several: bool) -> list[str]:

@@ -35,6 +35,7 @@ class Guard:
         """Switch ``part`` off and log the error."""
         if part not in self.failed:
             self.failed.add(part)
-            self.problems.append(f"{part} is off: {type(error).__name__}: {error}")
+            reason = (str(error).splitlines() or [""])[0]  # CUDA's errors have several lines
+            self.problems.append(f"{part} is off: {type(error).__name__}: {reason}")
             get_logger().warning("%s; training goes on", self.problems[-1])
             get_logger().debug("%s failed", part, exc_info=error)

@@ -14,6 +14,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from tbmem.model.address_book import StorageNote
 from tbmem.model.category import Category
+from tbmem.requirements import TorchFeature
 from tbmem.runtime.process.lifecycle import Process
 from tbmem.sources.torch_state.storages import tensor_notes
 
@@ -52,7 +53,9 @@ class SavedTensorRecorder:
         self._disable: Callable[..., None] | None = None
 
     def begin(self) -> None:
-        """Start recording, unless other hooks are set or hooks are disabled."""
+        """Start recording, unless other hooks are set or hooks are disabled, or torch is too old to tell."""
+        if TorchFeature.SAVED_TENSORS.missing:
+            return
         is_set = _autograd._top_saved_tensors_default_hooks(True) is not None
         if is_set or self._hooks is not None or not _autograd._saved_tensors_hooks_is_enabled():
             return

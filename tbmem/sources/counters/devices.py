@@ -11,6 +11,7 @@ import torch
 
 from tbmem.errors import ConfigError
 from tbmem.model.sample import NOTHING, DeviceReading
+from tbmem.requirements import TorchFeature
 from tbmem.sources.counters.host import HostMemory, SharedPeak
 from tbmem.sources.counters.malloc import MallocHeap
 
@@ -149,6 +150,8 @@ class _MpsDevice(Device):
         return torch.mps.current_allocated_memory(), self._level
 
     def read_usage(self) -> tuple[int, int] | None:
+        if not hasattr(torch.mps, "recommended_max_memory"):  # before torch 2.5
+            return None
         return torch.mps.driver_allocated_memory(), torch.mps.recommended_max_memory()
 
 
@@ -210,12 +213,16 @@ def check_devices(names: str) -> None:
 def _check_device(name: str) -> None:
     if name not in available_devices():
         known = ", ".join(available_devices())
-        raise ConfigError(f"monitor.devices: no device {name!r} here; set auto or some of {known}")
+        missing = TorchFeature.ACCELERATOR.missing
+        why = f"; {missing}" if missing else ""
+        raise ConfigError(f"monitor.devices: no device {name!r} here; set auto or some of {known}{why}")
 
 
 def _caching_modules() -> dict[str, Any]:
     """The kinds of devices here whose allocator keeps nested statistics, and the module of each."""
     modules = {kind: getattr(torch, kind) for kind in ("cuda", "xpu") if getattr(torch, kind).is_available()}
+    if TorchFeature.ACCELERATOR.missing:
+        return modules
     current = torch.accelerator.current_accelerator(check_available=True)
     if current is not None and current.type not in (*modules, "mps"):
         modules[current.type] = _accelerator()

@@ -19,7 +19,10 @@ _USUAL_ENTRIES = 100_000
 def cuda_history_is_on() -> bool:
     """Whether memory history is recorded on CUDA, the only kind of device where torch reports it."""
     is_enabled = getattr(torch._C, "_cuda_isHistoryEnabled", None)
-    return bool(is_enabled()) if is_enabled is not None else False
+    try:
+        return bool(is_enabled()) if is_enabled is not None else False
+    except RuntimeError:  # torch 2.6 asks the driver, and there is none
+        return False
 
 
 def history_bytes() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -171,3 +172,21 @@ def test_what_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="2 runs; name one of them, such as a, b"):
         write_run_report(tmp_path, out=tmp_path / "results")
     assert not (tmp_path / "results").exists()
+
+
+def test_without_matplotlib_there_are_all_files_but_the_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given
+    source = write_snapshot(tmp_path / "x.pickle", sizes=[1000])
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    passed_over: list[str] = []
+    # when
+    report = write_report(source, out=tmp_path / "results", on_skip=passed_over.append)
+    # then
+    assert {path.name for path in report.folder.iterdir()} == FILES - set(PICTURES)
+    line = 'drawing them needs matplotlib: pip install "tbmem[plots]"'
+    assert passed_over == [f"pictures: {line}"]
+    readme = (report.folder / "README.md").read_text()
+    assert f"No pictures: {line}" in readme
+    assert ".png" not in readme

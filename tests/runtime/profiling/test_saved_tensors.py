@@ -390,7 +390,10 @@ def test_what_is_computed_is_bit_for_bit_the_same(graph: Graph) -> None:
         return [each.detach().clone() for each in graph(x, w)]
 
     # given
-    alone = compute()
+    try:
+        alone = compute()
+    except NotImplementedError as error:  # torch 2.6: nested tensors
+        pytest.skip(f"this torch does not compute it: {error}")
     # when
     with _watching():
         watched = compute()
