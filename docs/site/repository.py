@@ -14,6 +14,7 @@ PLACES = {
     "ARCHITECTURE.md": "how_it_works.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "Dockerfile": "container.md",
     "LICENSE": "license.md",
     "benchmarks/RESULTS.md": "results.md",
     "configs": "configuration.md#presets",

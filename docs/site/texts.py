@@ -32,6 +32,7 @@ def pages() -> Iterator[Page]:
     yield Page("quickstart.md", f"# Quick start\n\n{start}\n", _README)
     for path in _WHOLE:
         yield Page(PLACES[path], read(path), path)
+    yield Page(PLACES["Dockerfile"], f"# Container\n\n```docker\n{read('Dockerfile')}```\n", "Dockerfile")
     yield Page(PLACES["LICENSE"], f"# License\n\n```text\n{read('LICENSE')}\n```\n", "LICENSE")
     yield from _views()
     yield _examples()
