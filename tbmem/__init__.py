@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tbmem.errors import RunFolderError as RunFolderError
     from tbmem.errors import TbmemError as TbmemError
     from tbmem.errors import UsageError as UsageError
-    from tbmem.estimator.estimate import estimate as estimate
+    from tbmem.api.estimate import estimate as estimate
     from tbmem.model.address_book import AddressBook as AddressBook
     from tbmem.model.finding import Finding as Finding
     from tbmem.model.rehearsal import Rehearsal as Rehearsal
@@ -50,7 +50,7 @@ _EXPORTS = {
     "errors": (
         *("ConfigError", "FileFormatError", "MissingDependencyError", "RunFolderError", "TbmemError", "UsageError"),
     ),
-    "estimator.estimate": ("estimate",),
+    "api.estimate": ("estimate",),
     "model.address_book": ("AddressBook",),
     "model.finding": ("Finding",),
     "model.rehearsal": ("Rehearsal",),

@@ -243,7 +243,7 @@ def notes_on(job: Job, training: Training, tracker: AllocationTracker, dtype: st
         assumed = "0, 1 or False was assumed, of all() True"
         lines = _join_lines(tracker.unknown_reads)
         yield f"{count} values of tensors were read ({lines}); fake tensors have none: {assumed}"
-    if tracker.known_reads and is_factory(job.model):
+    if tracker.known_reads and (job.given is not None or is_factory(job.model)):
         lines = _join_lines(tracker.known_reads)
         yield f"the batch's own values decided something ({lines}): others may need more or less"
     if job.amp is not None and job.fsdp == 1 and dtype in ("bfloat16", "float16"):
