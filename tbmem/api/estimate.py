@@ -65,8 +65,8 @@ def estimate(
         batch: With a module its inputs for one step: a tensor, or a tuple or dict that the module is called with. Else
             the samples of a step on one rank.
         loss: ``loss(output, batch)``; without one the model's output, or its ``.loss``, is the loss.
-        optimizer: A name (``'adamw'``, ``'sgd'``, ``'none'``, ...), a function of the parameters, or an optimizer, whose
-            class and defaults are taken.
+        optimizer: A name (``'adamw'``, ``'sgd'``, ``'none'``, ...), a function of the parameters, or an optimizer: one
+            of its class with its defaults is made.
         step: A step of one's own: ``step(model, batch, optimizer)``.
         gpu: Name of the GPU, as ``'h100-80gb'``; of several names (or ``'all'``) the estimate is of the first, and
             ``gpus`` says for each whether it fits.
@@ -147,7 +147,9 @@ def _given(model: Any, batch: Any, more: tuple[Any, Any, Any]) -> tuple[Given, i
             raise UsageError(f"model is a {type(model).__name__}; give a name, a function that makes it, or a module")
         return Given(model, None, *more), _samples(batch)
     if batch is None or isinstance(batch, (int, str)):
-        raise UsageError(f"{type(model).__name__}: say what it is called with: estimate(model, batch), tensors or a dict")
+        raise UsageError(
+            f"{type(model).__name__}: say what it is called with: estimate(model, batch), tensors or a dict"
+        )
     given = Given(model, batch, *more)
     return given, given.samples
 

@@ -108,5 +108,3 @@ class Largest(Result, rehearsal.Largest):
 
     def _lines(self) -> Iterable[str]:
         return largest_lines(self)
-
-

@@ -21,7 +21,9 @@ ModelArgument = Annotated[
     ),
 ]
 Model = Annotated[str | None, typer.Option("--model", "-m", help="The model, as an option.")]
-Gpu = Annotated[str, typer.Option(help="h100-80gb, a100-40gb, t4, ...; several with commas, or all: whether it fits each.")]
+Gpu = Annotated[
+    str, typer.Option(help="h100-80gb, a100-40gb, t4, ...; several with commas, or all: whether it fits each.")
+]
 AllocConf = Annotated[str, typer.Option(help="Allocator settings, as in PYTORCH_ALLOC_CONF.")]
 Alternatives = Annotated[
     bool | None,
@@ -63,7 +65,13 @@ def command(
     if name is None:
         raise UsageError("no model: tbmem estimate llama-7b, or file.py:factory, or a config.json; see tbmem --help")
     result = estimate(
-        name, gpu=gpu.split(","), alloc_conf=alloc_conf, alternatives=alternatives, out=out, variants=variants, **options
+        name,
+        gpu=gpu.split(","),
+        alloc_conf=alloc_conf,
+        alternatives=alternatives,
+        out=out,
+        variants=variants,
+        **options,
     )
     typer.echo(result.to_json() if as_json else str(result))
     raise typer.Exit(0 if result.fits else 1)

@@ -109,9 +109,10 @@ def _patch_torch(job: Job, stack: ExitStack, kernels: set[str]) -> None:
     stack.enter_context(patched(torch, "compile", _compile))
     for wrapper, why in _WRAPPERS.items():
         stack.enter_context(patched(wrapper, "__init__", _refused(f"{wrapper.__name__} {why}")))
-    # foreach is chosen for fake tensors as for plain ones
-    like_plain = [*_foreach_utils._foreach_supported_types, FakeTensor]
-    stack.enter_context(patched(_foreach_utils, "_foreach_supported_types", like_plain))
+    # foreach is chosen for fake tensors as for plain ones, in clipping and in an optimizer of the user's own
+    for module in (_foreach_utils, importlib.import_module("torch.optim.optimizer")):
+        like_plain = [*module._foreach_supported_types, FakeTensor]
+        stack.enter_context(patched(module, "_foreach_supported_types", like_plain))
     if job.world_size > 1:
         from tbmem.estimator.parallel.fake_ranks import fake_rank
 

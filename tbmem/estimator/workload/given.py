@@ -111,7 +111,15 @@ def _reduced(tensor: torch.Tensor) -> tuple[Callable[..., Any], tuple[Any, ...]]
     is_whole = not (tensor.is_floating_point() or tensor.is_complex())
     values = tensor.tolist() if is_whole and tensor.numel() <= _MOST_VALUES and not tensor.is_meta else None
     shape, stride = tuple(tensor.shape), tuple(tensor.stride())
-    return _remade, (isinstance(tensor, nn.Parameter), shape, stride, tensor.dtype, tensor.requires_grad, values, attributes)
+    return _remade, (
+        isinstance(tensor, nn.Parameter),
+        shape,
+        stride,
+        tensor.dtype,
+        tensor.requires_grad,
+        values,
+        attributes,
+    )
 
 
 def _remade(

@@ -125,9 +125,12 @@ def _from_given(job: Job, given: Given) -> Workload:
     """What a Python program gave: a factory, or a module with its batch."""
     if not isinstance(given.model, nn.Module):
         made = _from_factory(job, given.model)
-        changes = {name: getattr(given, name) for name in ("optimizer", "step") if getattr(given, name) is not None}
-        loss = {} if given.loss is None else {"loss": _loss_of(job.model, given.loss)}
-        return replace(made, **changes, **loss)
+        return replace(
+            made,
+            loss=made.loss if given.loss is None else _loss_of(job.model, given.loss),
+            optimizer=given.optimizer or made.optimizer,
+            step=given.step or made.step,
+        )
     return Workload(
         model=given.model,
         batch=resized(given.batch, job.batch // job.parts),
