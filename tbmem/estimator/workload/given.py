@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -52,6 +53,7 @@ class Given(NamedTuple):
         model = _unwrapped(self.model) if isinstance(self.model, nn.Module) else self.model
         optimizer = _factory_of(self.optimizer) if isinstance(self.optimizer, torch.optim.Optimizer) else self.optimizer
         file = io.BytesIO()
+        cloudpickle.dump(sys.path, file)  # of modules that functions come from
         try:
             _Pickler(file).dump(tuple(self._replace(model=model, optimizer=optimizer)))
         except UsageError:
@@ -67,7 +69,9 @@ class Given(NamedTuple):
 
 def unpacked(data: bytes) -> Given:
     """What was packed; its tensors are made by torch.empty and torch.tensor on the CPU."""
-    return Given(*cloudpickle.loads(data))
+    file = io.BytesIO(data)
+    sys.path += [path for path in cloudpickle.load(file) if path not in sys.path]
+    return Given(*cloudpickle.load(file))
 
 
 def samples_of(batch: Any) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -20,6 +21,8 @@ from tbmem.estimator.workload.decoder import SHAPES, Decoder, DecoderShape
 from tbmem.estimator.workload.given import Given, resized, unpacked
 from tbmem.model.job import Job, is_factory
 
+_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+"""Owner and model."""
 _KEYS = ("model", "batch", "loss", "optimizer", "step", "divided")
 
 
@@ -73,11 +76,15 @@ def make_workload(job: Job) -> Workload:
         return _from_config(job, inside)
     if (shape := SHAPES.get(job.model.lower())) is not None:
         return _decoder(job, shape)
+    if _HUB_NAME.fullmatch(job.model) and not Path(job.model).exists():
+        from tbmem.estimator.workload.transformers_model import hub_config
+
+        return _from_config(job, hub_config(job.model))
     if Path(job.model).is_dir():
         raise UsageError(f"--model {job.model}: this is a folder without a config.json")
     raise UsageError(
         f"--model {job.model}: there are {', '.join(SHAPES)}; or name a factory as package.module:function,"
-        " or a Hugging Face config.json"
+        " or a Hugging Face config.json, its folder, or owner/model on its hub"
     )
 
 
