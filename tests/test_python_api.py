@@ -27,9 +27,9 @@ def make(batch: int) -> tuple[torch.nn.Module, torch.Tensor]:
 
 
 model = torch.nn.Linear(1, 1)
-estimate: tbmem.Estimate = tbmem.estimate(model, torch.zeros(1), optimizer=torch.optim.SGD, gpu=["t4", "h100"], dtype="bf16")
+estimate: tbmem.Estimate = tbmem.estimate(model, torch.zeros(1), optimizer=torch.optim.SGD, gpu=["t4", "h100"])
 room: list[int] = [gpu.headroom for gpu in estimate.gpus]
-tbmem.estimate(make, 8, fsdp=2, amp=torch.bfloat16)
+tbmem.estimate(make, 8, fsdp=2, amp=torch.bfloat16, dtype="fp32")
 rehearsal: tbmem.Rehearsal = tbmem.rehearse("train.py", "--lr", "3", gpu="t4")
 largest: tbmem.Largest = tbmem.rehearse(make, largest="batch=1..8")
 report: tbmem.Report = tbmem.report("runs/mine", html="page.html")

@@ -99,10 +99,6 @@ class DeviceComparison:
         """The peak's change."""
         return self.totals[0]
 
-    def __repr__(self) -> str:
-        figures = [f"  {figure.device}: {figure.words} {figure.change.text}" for figure in self.figures[:_SHOWN]]
-        return "\n".join([f"Comparison of {self.before} with {self.after}", *(figures or ["  no figure changed"])])
-
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain JSON values."""
         changes = ("totals", "by_category", "by_module", "by_line", "by_stack", "by_operator")
