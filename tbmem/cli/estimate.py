@@ -17,7 +17,8 @@ ModelArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="MODEL",
-        help="gpt2, medium, xl, 2.7b, llama-7b, ...; package.module:factory or file.py:factory; a config.json or its folder; or owner/model on Hugging Face's hub.",
+        help="gpt2, medium, xl, 2.7b, llama-7b, ...; package.module:factory or file.py:factory; a config.json or its"
+        " folder; or owner/model on Hugging Face's hub.",
     ),
 ]
 Model = Annotated[str | None, typer.Option("--model", "-m", help="The model, as an option.")]
