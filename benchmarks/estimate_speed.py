@@ -12,7 +12,7 @@ import time
 
 from harness import heading, table
 
-from tbmem.estimator.estimate import estimate
+from tbmem import estimate
 from tbmem.units import format_bytes
 
 LLAMA = {"dtype": "bfloat16", "seq": 4096}

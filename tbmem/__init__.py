@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from tbmem.analysis.recordings.category_rules import CategoryTable as CategoryTable
     from tbmem.analysis.recordings.result import Analysis as Analysis
     from tbmem.analysis.runs.comparison import Comparison as Comparison
+    from tbmem.api.estimate import estimate as estimate
+    from tbmem.api.rehearse import rehearse as rehearse
+    from tbmem.api.report import Report as Report
+    from tbmem.api.report import report as report
+    from tbmem.api.results import Estimate as Estimate
+    from tbmem.api.results import Largest as Largest
+    from tbmem.api.results import Rehearsal as Rehearsal
     from tbmem.config import Config as Config
     from tbmem.config import load_config as load_config
     from tbmem.errors import ConfigError as ConfigError
@@ -21,10 +28,8 @@ if TYPE_CHECKING:
     from tbmem.errors import RunFolderError as RunFolderError
     from tbmem.errors import TbmemError as TbmemError
     from tbmem.errors import UsageError as UsageError
-    from tbmem.estimator.estimate import estimate as estimate
     from tbmem.model.address_book import AddressBook as AddressBook
     from tbmem.model.finding import Finding as Finding
-    from tbmem.model.rehearsal import Rehearsal as Rehearsal
     from tbmem.model.run_summary import RunSummary as RunSummary
     from tbmem.model.sample import MemorySample as MemorySample
     from tbmem.model.timeline import AllocationTimeline as AllocationTimeline
@@ -37,7 +42,6 @@ if TYPE_CHECKING:
     from tbmem.offline.analyze import load_rules as load_rules
     from tbmem.offline.reports.folders import write_report as write_report
     from tbmem.offline.reports.folders import write_run_report as write_run_report
-    from tbmem.rehearsal.rehearse import rehearse as rehearse
     from tbmem.runtime.callback import MemoryCallback as MemoryCallback
     from tbmem.runtime.monitor import MemoryMonitor as MemoryMonitor
     from tbmem.runtime.profiler import MemoryProfiler as MemoryProfiler
@@ -53,10 +57,16 @@ _EXPORTS = {
     "errors": (
         *("ConfigError", "FileFormatError", "MissingDependencyError", "RunFolderError", "TbmemError", "UsageError"),
     ),
-    "estimator.estimate": ("estimate",),
+    "api.estimate": ("estimate",),
+    "api.rehearse": ("rehearse",),
+    "api.report": ("Report", "report"),
+    "api.results": (
+        "Estimate",
+        "Largest",
+        "Rehearsal",
+    ),
     "model.address_book": ("AddressBook",),
     "model.finding": ("Finding",),
-    "model.rehearsal": ("Rehearsal",),
     "model.run_summary": ("RunSummary",),
     "model.sample": ("MemorySample",),
     "model.timeline": ("AllocationTimeline",),
@@ -64,7 +74,6 @@ _EXPORTS = {
     "notebook.show": ("show",),
     "offline.analyze": ("analyze", "analyze_all", "compare", "load_rules"),
     "offline.reports.folders": ("write_report", "write_run_report"),
-    "rehearsal.rehearse": ("rehearse",),
     "runtime.callback": ("MemoryCallback",),
     "runtime.monitor": ("MemoryMonitor",),
     "runtime.profiler": ("MemoryProfiler",),

@@ -21,6 +21,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("present",),
     ("estimator", "runtime", "offline"),
     ("rehearsal",),
+    ("api",),
     ("plugin", "integrations", "demo", "notebook", "pytest_plugin"),
     ("cli",),
 )
@@ -54,6 +55,7 @@ ORDER: dict[str, tuple[str, ...]] = {
         *("process", "background_writer", "finding_listeners", "profiling", "evidence", "oom", "meter", "record"),
         *("cell_meter", "run_observer", "monitor", "profiler", "callback", "launch"),
     ),
+    "api": ("results", "estimate", "rehearse", "report"),
     "offline": ("live_logs", "analyze", "queries", "reports"),
 }
 """Inside of a package: each part imports only those that stand before it."""
@@ -68,9 +70,10 @@ THIRD_PARTY: dict[str, set[str]] = {
     "sources": {"msgspec", "numpy", "psutil"},
     "analysis": {"msgspec", "numpy"},
     "present": {"google_crc32c", "matplotlib", "numpy", "rich", "tensorboard"},
-    "estimator": {"msgspec", "numpy", "torch"},
+    "estimator": {"cloudpickle", "msgspec", "numpy", "torch"},
     "runtime": {"psutil", "torch"},
-    "rehearsal": {"psutil", "torch"},
+    "rehearsal": {"cloudpickle", "psutil", "torch"},
+    "api": {"torch"},
     "offline": {"numpy", "yaml"},
     "plugin": {"tensorboard", "werkzeug"},
     "integrations": {"torch"},

@@ -8,20 +8,15 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tbmem.cli.arguments import AsJson, Name, Out, Rules, category_table
+from tbmem.cli.arguments import AsJson, Name, Out, Rules
 from tbmem.errors import UsageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.console import Console
-
-    from tbmem.analysis.recordings.result import Analysis
 
 _WHAT_IF = "Only replay the allocator with other settings: expandable_segments:True; may be given several times."
 _GPU = "With --what-if: GPU of the replay, such as a100-40gb; by default memory is unlimited."
@@ -48,20 +43,26 @@ def command(
         return
     if gpu is not None:
         raise UsageError(f"--gpu {gpu}: belongs to --what-if SETTINGS, which replays the allocator on it")
-    analyses, folder = _analyze(paths, name, rules, out, is_written=not as_json or out is not None)
-    from tbmem.analysis.runs.comparison import odd_one
-    from tbmem.present.text.analysis_tables import analyses_view, analysis_screen, overview_screen
+    print_recordings(paths, name, rules, out, as_json)
 
-    odd = odd_one(analyses)
+
+def print_recordings(paths: list[str], name: str | None, rules: str | None, out: str | None, as_json: bool) -> None:
+    """Print the report of recordings, and write its folder unless only JSON is wanted."""
+    from tbmem.api.report import report_recordings
+    from tbmem.offline.reports.folders import RESULTS
+    from tbmem.present.text.analysis_tables import analyses_screens
+    from tbmem.sources.runs.recording_files import find_recordings
+
+    with processes(len(find_recordings(paths))) as executor:
+        written_to = out or (None if as_json else RESULTS)
+        result = report_recordings(*paths, out=written_to, name=name, rules=rules, executor=executor, on_skip=skipped)
     if as_json:
-        typer.echo(json.dumps(analyses_view(analyses, odd), indent=2))
+        typer.echo(result.to_json())
         return
-    console = terminal()
-    outlier = next((analysis for analysis in analyses if odd is not None and analysis.name == odd.name), None)
-    if len(analyses) > 1:
-        console.print(overview_screen(analyses, odd))
-    console.print(analysis_screen(outlier or max(analyses, key=lambda analysis: analysis.main.peak.bytes)))
-    console.print(f"\nwrote {folder}{os.sep}: look at report.html", soft_wrap=True, markup=False)
+    console = terminal()  # in colours, and as wide as it is
+    for screen in analyses_screens(result.analyses, result.odd_one):
+        console.print(screen)
+    console.print(f"\nwrote {result.folder}{os.sep}: look at report.html", soft_wrap=True, markup=False)
 
 
 def _what_if(paths: list[str], texts: list[str], gpu: str | None, as_json: bool) -> None:
@@ -78,27 +79,6 @@ def _what_if(paths: list[str], texts: list[str], gpu: str | None, as_json: bool)
         return
     for name, result in results.items():
         typer.echo("\n".join(what_if_lines(name, result)))
-
-
-def _analyze(
-    paths: list[str], name: str | None, rules: str | None, out: str | None, is_written: bool
-) -> tuple[tuple[Analysis, ...], Path | None]:
-    """The analyses, and the folder of their report if one is written."""
-    from tbmem.offline.analyze import analyze_all
-    from tbmem.sources.runs.recording_files import find_recordings
-
-    table = category_table(rules)
-    with processes(len(find_recordings(paths))) as executor:
-        if is_written:
-            from tbmem.offline.reports.folders import RESULTS, write_report
-
-            out = out or RESULTS
-            report = write_report(*paths, out=out, name=name, table=table, executor=executor, on_skip=skipped)
-            return report.analyses, report.folder
-        analyses = analyze_all(*paths, table=table, executor=executor, rows=False, on_skip=skipped)
-    if name is not None and len(analyses) == 1:
-        analyses = (replace(analyses[0], name=name),)
-    return analyses, None
 
 
 def skipped(reason: str) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
-import os
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Annotated, Any, get_type_hints
@@ -19,11 +17,14 @@ ModelArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="MODEL",
-        help="gpt2, medium, xl, 2.7b, llama-7b, ...; package.module:factory or file.py:factory; or a config.json.",
+        help="gpt2, medium, xl, 2.7b, llama-7b, ...; package.module:factory or file.py:factory; a config.json or its"
+        " folder; or owner/model on Hugging Face's hub.",
     ),
 ]
 Model = Annotated[str | None, typer.Option("--model", "-m", help="The model, as an option.")]
-Gpu = Annotated[str, typer.Option(help="h100-80gb, a100-40gb, t4, ...")]
+Gpu = Annotated[
+    str, typer.Option(help="h100-80gb, a100-40gb, t4, ...; several with commas, or all: whether it fits each.")
+]
 AllocConf = Annotated[str, typer.Option(help="Allocator settings, as in PYTORCH_ALLOC_CONF.")]
 Alternatives = Annotated[
     bool | None,
@@ -57,28 +58,24 @@ def command(
     **options: Any,
 ) -> None:
     """Estimate the memory of a training run before it starts, without a GPU."""
-    from tbmem.analysis.estimates.fit import Fit
-    from tbmem.estimator.estimate import estimate_job, write_estimate
-    from tbmem.estimator.variants import variants_of
-    from tbmem.present.text.estimate import estimate_lines, estimate_view
+    from tbmem.api.estimate import estimate
 
     if model_argument is not None and model is not None:
         raise UsageError(f"{model_argument}: the model is named by --model as well; leave one out")
     name = model_argument if model is None else model
     if name is None:
         raise UsageError("no model: tbmem estimate llama-7b, or file.py:factory, or a config.json; see tbmem --help")
-    if variants and out is None:
-        raise UsageError("--variants: they are written into the estimate's files; say where by --out DIR")
-    job = Job.of(name, os.getcwd(), **options)
-    result, run = estimate_job(job, gpu, alloc_conf, alternatives)
-    written = write_estimate(out, result, run, variants_of(result) if variants else ()) if out is not None else []
-    if as_json:
-        typer.echo(json.dumps(estimate_view(result), indent=2))
-    else:
-        typer.echo("\n".join(estimate_lines(result)))
-        for path in written:
-            typer.echo(f"wrote {path}")
-    raise typer.Exit(1 if result.fit is Fit.NO else 0)
+    result = estimate(
+        name,
+        gpu=gpu.split(","),
+        alloc_conf=alloc_conf,
+        alternatives=alternatives,
+        out=out,
+        variants=variants,
+        **options,
+    )
+    typer.echo(result.to_json() if as_json else str(result))
+    raise typer.Exit(0 if result.fits else 1)
 
 
 def _job_options() -> Iterator[inspect.Parameter]:

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
-from tempfile import TemporaryDirectory, TemporaryFile
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tbmem.cli import run
 from tbmem.cli.arguments import AsJson
 from tbmem.errors import UsageError
-
-if TYPE_CHECKING:
-    from tbmem.model.rehearsal import Rehearsal
-    from tbmem.rehearsal.rehearse import Program
 
 _FLAGS = {"--json", "--help"}
 GpuName = Annotated[str, typer.Option(help="h100-80gb, a100-40gb, t4, ...")]
@@ -62,44 +54,18 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Run an unmodified script on simulated GPUs and tell whether it fits: `tbmem rehearse -- train.py`."""
-    from tbmem.model.gpus import gpu_named
-    from tbmem.present.text.rehearsal import rehearsal_lines, rehearsal_view
-    from tbmem.rehearsal import rehearse
+    from tbmem.api.rehearse import rehearse
+    from tbmem.present.text.rehearsal import trial_line
 
-    program = rehearse.Program(context.obj, gpu_named(gpu), gpus, steps, logdir, world_size, rank)
+    options: dict[str, Any] = {"gpu": gpu, "gpus": gpus, "steps": steps, "logdir": logdir}
+    options |= {"world_size": world_size, "rank": rank}
+    if not context.obj:
+        raise UsageError("no script to rehearse: tbmem rehearse [OPTIONS] -- script.py [ARGS]...")
     if largest is not None:
-        _find_largest(program, largest, as_json)
-        return
-    result = rehearse.run(program, output=sys.stderr if as_json else None)
-    typer.echo(json.dumps(rehearsal_view(result), indent=2) if as_json else "\n".join(rehearsal_lines(result)))
+        shown = None if as_json else lambda name, trial: typer.echo(trial_line(name, trial))
+        answer = rehearse(*context.obj, **options, largest=largest, on_trial=shown)
+        typer.echo(answer.to_json() if as_json else str(answer))
+        raise typer.Exit(0 if answer.value is not None else 1)
+    result = rehearse(*context.obj, **options, output=sys.stderr if as_json else None)
+    typer.echo(result.to_json() if as_json else str(result))
     raise typer.Exit(0 if result.fits else 1)
-
-
-def _find_largest(program: Program, wanted: str, as_json: bool) -> None:
-    from tbmem.present.text.rehearsal import largest_lines, largest_view, trial_line
-    from tbmem.rehearsal import rehearse
-    from tbmem.rehearsal.largest import Range, find_largest, substituted
-
-    with TemporaryDirectory(prefix="tbmem-rehearsal-") as logdir:
-        trial = program._replace(logdir=logdir, is_recorded=False)
-        for answer in find_largest(program.words, Range.parse(wanted), lambda words: _quiet(trial, words)):
-            if not as_json:
-                typer.echo(trial_line(answer.name, answer.trials[-1]))
-    if answer.value is not None:
-        words = substituted(program.words, answer.name, answer.value)
-        answer = replace(answer, result=rehearse.run(program._replace(words=words), output=subprocess.DEVNULL))
-    typer.echo(json.dumps(largest_view(answer), indent=2) if as_json else "\n".join(largest_lines(answer)))
-    raise typer.Exit(0 if answer.value is not None else 1)
-
-
-def _quiet(program: Program, words: list[str]) -> Rehearsal:
-    """Rehearse; what the program prints is shown only if it fails by itself."""
-    from tbmem.rehearsal import rehearse
-
-    with TemporaryFile() as printed:
-        try:
-            return rehearse.run(program._replace(words=words), output=printed)
-        except UsageError:
-            printed.seek(0)
-            sys.stderr.write(printed.read().decode(errors="replace"))
-            raise

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from tbmem.cli import analyze
-from tbmem.cli.analyze import processes, skipped, terminal
-from tbmem.cli.arguments import AsJson, Name, Out, Rules, category_table
+from tbmem.cli.analyze import print_recordings, processes, skipped, terminal
+from tbmem.cli.arguments import AsJson, Name, Out, Rules
 
 
 def command(
@@ -24,10 +22,10 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Write the report of a run: memory over the steps, findings, windows and their recordings."""
+    from tbmem.api.report import report
     from tbmem.offline.live_logs import recordings_alone
-    from tbmem.offline.reports.folders import RESULTS, read_run_report, recordings_of, write_run_report
+    from tbmem.offline.reports.folders import RESULTS, recordings_of
     from tbmem.offline.reports.pages import write_html
-    from tbmem.present.text.readme import run_lines
 
     if html is not None:
         path = write_html(run, html)
@@ -35,19 +33,15 @@ def command(
         typer.echo(json.dumps(figures) if as_json else f"wrote {path}: open it in a browser, it needs no network")
         return
     if (alone := recordings_alone(run)) is not None:
-        analyze.command([str(alone)], name=name, out=out, rules=rules, as_json=as_json)
+        print_recordings([str(alone)], name, rules, out, as_json)
         return
-    report = read_run_report(run)
-    if as_json and out is None:
-        typer.echo(json.dumps(report.to_dict(), indent=2))
-        return
-    table = category_table(rules)
-    with processes(len(recordings_of(report.path))) as executor:
-        written = write_run_report(run, out=out or RESULTS, name=name, table=table, executor=executor, on_skip=skipped)
+    with processes(len(recordings_of(run))) as executor:
+        written_to = out or (None if as_json else RESULTS)
+        options: dict[str, Any] = {"name": name, "rules": rules, "executor": executor, "on_skip": skipped}
+        result = report(run, out=written_to, recordings=not as_json, **options)
     if as_json:
-        typer.echo(json.dumps(written.report.to_dict(), indent=2))
+        typer.echo(result.to_json())
         return
     console = terminal()
-    for line in run_lines(written.report, written.recorded):
+    for line in str(result).splitlines():
         console.print(line, soft_wrap=True, markup=False)
-    console.print(f"wrote {written.folder}{os.sep}: look at report.html", soft_wrap=True, markup=False)

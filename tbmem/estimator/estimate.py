@@ -17,50 +17,45 @@ from tbmem.errors import UsageError
 from tbmem.estimator.advice import alternatives_to
 from tbmem.estimator.worker import simulate_jobs
 from tbmem.model.files import ESTIMATE_SUFFIX, TIMELINE_SUFFIX, atomic_write
-from tbmem.model.gpus import NCCL, Gpu, gpu_named
+from tbmem.model.gpus import NCCL, Gpu, gpus_named
 from tbmem.model.job import Job
 from tbmem.model.simulated_run import SimulatedRun
 from tbmem.model.timeline import save_timeline
 from tbmem.present.text.estimate import estimate_view
 
 
-def estimate(
-    model: str, gpu: str = "h100-80gb", alloc_conf: str = "", alternatives: bool | None = False, **options: Any
-) -> Estimate:
-    """Estimate the memory of a training run without a GPU.
+def estimate_job(
+    job: Job, gpu: str | Sequence[str] = "h100-80gb", alloc_conf: str = "", alternatives: bool | None = False
+) -> tuple[Estimate, SimulatedRun]:
+    """Estimate a job on a GPU, and whether it fits others.
 
     Args:
-        model: A built-in name, ``'package.module:factory'``, ``'file.py:factory'``, or the path of a ``config.json``.
-        gpu: Name of the GPU, as ``'h100-80gb'``.
+        job: The training run.
+        gpu: Name of the GPU, as ``'h100-80gb'``, or several: the estimate is of the first.
         alloc_conf: Value of PYTORCH_ALLOC_CONF.
         alternatives: Also estimate what would make it fit; ``None``: only where it does not.
-        **options: Options of the command ``tbmem estimate`` (``batch``, ``seq``, ``fsdp``, ...), documented at the
-            fields of ``tbmem.model.job.Job``.
 
     Returns:
-        Peaks in bytes, what they are made of, and whether they fit.
+        The estimate, and the allocations that it is made from.
 
     Raises:
-        UsageError: The job cannot be executed, or there is no such option or GPU.
+        UsageError: The job cannot be executed, or there is no such GPU.
         ConfigError: ``alloc_conf`` is not valid.
     """
-    return estimate_job(Job.of(model, os.getcwd(), **options), gpu, alloc_conf, alternatives)[0]
-
-
-def estimate_job(
-    job: Job, gpu: str = "h100-80gb", alloc_conf: str = "", alternatives: bool | None = False
-) -> tuple[Estimate, SimulatedRun]:
-    """Estimate a job, and return its allocations as well; arguments and errors as for :func:`estimate`."""
-    estimator = Estimator(gpu_named(gpu), parse_settings(alloc_conf))
-    job = job.on(estimator.gpu)
-    (run,) = simulate_jobs([job])
-    if isinstance(run, UsageError):
-        raise run
-    result = estimator.estimate(job, run)
+    settings = parse_settings(alloc_conf)
+    estimators = [Estimator(gpu, settings) for gpu in gpus_named([gpu] if isinstance(gpu, str) else gpu)]
+    jobs = [job.on(estimator.gpu) for estimator in estimators]
+    runs = simulate_jobs(jobs)
+    failed = next((run for run in runs if isinstance(run, UsageError)), None)
+    if failed is not None:
+        raise failed
+    done = [run for run in runs if isinstance(run, SimulatedRun)]
+    results = [each.estimate(job, run) for each, job, run in zip(estimators, jobs, done, strict=True)]
+    result = replace(results[0], gpus=tuple(each.as_fit for each in results))
     wanted = result.fit is not Fit.FITS if alternatives is None else alternatives
     if wanted and not job.inference:
-        result = replace(result, alternatives=tuple(alternatives_to(result, estimator.estimate_all)))
-    return result, run
+        result = replace(result, alternatives=tuple(alternatives_to(result, estimators[0].estimate_all)))
+    return result, done[0]
 
 
 def write_estimate(

@@ -109,9 +109,10 @@ def _patch_torch(job: Job, stack: ExitStack, kernels: set[str]) -> None:
     stack.enter_context(patched(torch, "compile", _compile))
     for wrapper, why in _WRAPPERS.items():
         stack.enter_context(patched(wrapper, "__init__", _refused(f"{wrapper.__name__} {why}")))
-    # foreach is chosen for fake tensors as for plain ones
-    like_plain = [*_foreach_utils._foreach_supported_types, FakeTensor]
-    stack.enter_context(patched(_foreach_utils, "_foreach_supported_types", like_plain))
+    # foreach is chosen for fake tensors as for plain ones, in clipping and in an optimizer of the user's own
+    for module in (_foreach_utils, importlib.import_module("torch.optim.optimizer")):
+        like_plain = [*module._foreach_supported_types, FakeTensor]
+        stack.enter_context(patched(module, "_foreach_supported_types", like_plain))
     if job.world_size > 1:
         from tbmem.estimator.parallel.fake_ranks import fake_rank
 
@@ -243,7 +244,7 @@ def notes_on(job: Job, training: Training, tracker: AllocationTracker, dtype: st
         assumed = "0, 1 or False was assumed, of all() True"
         lines = _join_lines(tracker.unknown_reads)
         yield f"{count} values of tensors were read ({lines}); fake tensors have none: {assumed}"
-    if tracker.known_reads and is_factory(job.model):
+    if tracker.known_reads and (job.given is not None or is_factory(job.model)):
         lines = _join_lines(tracker.known_reads)
         yield f"the batch's own values decided something ({lines}): others may need more or less"
     if job.amp is not None and job.fsdp == 1 and dtype in ("bfloat16", "float16"):

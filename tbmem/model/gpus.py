@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -79,6 +80,14 @@ def gpu_named(name: str) -> Gpu:
     if len(matches) > 1:
         raise UsageError(f"--gpu {name}: say which of {', '.join(gpu.name for gpu in matches)}")
     return matches[0]
+
+
+def gpus_named(names: Sequence[str]) -> list[Gpu]:
+    """GPUs by their names, each once; ``'all'`` stands for every one. Errors as for :func:`gpu_named`."""
+    found = [gpu for name in names for gpu in (GPUS.values() if name == "all" else [gpu_named(name)])]
+    if not found:
+        raise UsageError(f"--gpu: no GPU is named; there are {', '.join(GPUS)}")
+    return list({gpu.name: gpu for gpu in found}.values())
 
 
 def _is_name(gpu: Gpu, query: str) -> bool:

@@ -94,6 +94,16 @@ class Rehearsal:
         return min(both, key=lambda pair: (not pair[0].out_of_memory, pair[1].headroom))
 
     @property
+    def peak_allocated(self) -> int:
+        """Highest allocated bytes of the fullest device."""
+        return self.worst[1].allocated
+
+    @property
+    def peak_reserved(self) -> int:
+        """Highest reserved bytes of the fullest device."""
+        return self.worst[1].reserved
+
+    @property
     def headroom(self) -> int:
         """Bytes left on the fullest device; negative where it would need more than there are."""
         device = self.worst[1]

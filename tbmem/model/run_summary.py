@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tbmem.model.finding import Finding
 from tbmem.model.html_display import HtmlDisplay
+from tbmem.units import format_bytes, format_duration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,3 +78,9 @@ class RunSummary(HtmlDisplay):
     """Parts that were switched off, and why."""
     exception: str | None = None
     out_of_memory: bool = False
+
+    def __repr__(self) -> str:
+        lines = [f"Summary of {self.folder}: {self.steps} steps in {format_duration(self.seconds)}"]
+        lines += [f"  {peak.device}: peak {format_bytes(peak.bytes)} in step {peak.step}" for peak in self.peaks]
+        lines += [f"  {verdict.device}: {verdict.kind.label}: {verdict.message}" for verdict in self.verdicts]
+        return "\n".join(lines)

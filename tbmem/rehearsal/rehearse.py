@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from tbmem.errors import TbmemError, UsageError
-from tbmem.model.gpus import Gpu, gpu_named
+from tbmem.model.gpus import Gpu
 from tbmem.model.rehearsal import ComputedRead, DevicePeak, ProcessResult, Rehearsal
 from tbmem.offline.analyze import analyze
 from tbmem.rehearsal.environment import Order, rehearsal_environment, world_environment
@@ -57,6 +57,13 @@ class Program(NamedTuple):
     rank: int = 0
     is_recorded: bool = True
     """Whether allocations are recorded, or peaks only."""
+    title: str = ""
+    """Name of it for people; by default its words."""
+
+    @property
+    def name(self) -> str:
+        """Its first words, or its title."""
+        return self.title or (self.words[0] if self.words[0] != "-m" else " ".join(self.words[:2]))
 
     @property
     def command(self) -> list[str]:
@@ -65,8 +72,6 @@ class Program(NamedTuple):
         Raises:
             UsageError: There is no such script or launcher.
         """
-        if not self.words:
-            raise UsageError("no script to rehearse: tbmem rehearse [OPTIONS] -- script.py [ARGS]...")
         first = self.words[0]
         if first == "-m" or Path(first).is_dir() or (Path(first).is_file() and not os.access(first, os.X_OK)):
             return [sys.executable, *self.words]
@@ -81,35 +86,6 @@ class Program(NamedTuple):
         return [found, *self.words[1:]]
 
 
-def rehearse(
-    *words: str,
-    gpu: str = "h100-80gb",
-    gpus: int = 1,
-    steps: int = 3,
-    logdir: str = "runs",
-    world_size: int = 0,
-    rank: int = 0,
-) -> Rehearsal:
-    """Run an unmodified program on simulated GPUs, without a GPU, and measure its memory.
-
-    Args:
-        *words: A script with its arguments, ``'-m'`` and a module, or a launcher: ``'train.py', '--batch-size', '8'``.
-        gpu: Name of the GPU, as ``'h100-80gb'``.
-        gpus: Number of GPUs that each process sees.
-        steps: Optimizer steps after which the program is ended; 0: it ends by itself.
-        logdir: Folder for the run folder with the recording.
-        world_size: Number of ranks of which one process alone is ``rank``; 0: the program starts its ranks itself.
-        rank: Rank of that process.
-
-    Returns:
-        Peaks in bytes of each process and device, and what the highest is made of.
-
-    Raises:
-        UsageError: What is needed is not installed, there is no such program or GPU, or the program failed by itself.
-    """
-    return run(Program(words, gpu_named(gpu), gpus, steps, logdir, world_size, rank))
-
-
 def run(program: Program, *, output: Any = None) -> Rehearsal:
     """Run a program; its own output goes to ``output``, a file as ``subprocess`` takes it, or the terminal."""
     if program.world_size and not 0 <= program.rank < program.world_size:
@@ -117,7 +93,7 @@ def run(program: Program, *, output: Any = None) -> Rehearsal:
     began = time.perf_counter()
     processes = _processes(program, output)
     result = Rehearsal(
-        program=shlex.join(program.words),
+        program=program.title or shlex.join(program.words),
         gpu=program.gpu.name,
         gpus=program.gpus,
         processes=processes,
@@ -227,7 +203,7 @@ def _read_result(path: Path) -> ProcessResult:
 
 def _check_end(program: Program, processes: Sequence[ProcessResult], code: int) -> None:
     """Raise UsageError if the program ended without using a GPU, or by a failure that is not for want of its memory."""
-    name = program.words[0] if program.words[0] != "-m" else " ".join(program.words[:2])
+    name = program.name
     if any(process.out_of_memory for process in processes):
         return
     if code == _KILLED:

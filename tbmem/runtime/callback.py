@@ -70,11 +70,10 @@ class MemoryCallback(Lifecycle):
     ) -> None:
         super().__init__()
         with own_memory.working():
-            self.config: Config = load_config(config, overrides, **sections)
-        self.profiler: MemoryProfiler | None = None
-        self.summary: RunSummary | None = None
-        """Set at the end of a run that was monitored."""
-        self.folder: Path | None = None
+            self._config = load_config(config, overrides, **sections)
+        self._profiler: MemoryProfiler | None = None
+        self._summary: RunSummary | None = None
+        self._folder: Path | None = None
         self._console = console
         self._listeners = (on_finding,) if callable(on_finding) else tuple(on_finding)
         self._rank = Rank()
@@ -91,6 +90,38 @@ class MemoryCallback(Lifecycle):
         # no thread if the configuration was wrong; a thread of another may not close the profiler
         if getattr(self, "_thread", None) == threading.get_ident():
             self.stop()
+
+    @property
+    def config(self) -> Config:
+        """The configuration, with all defaults."""
+        return self._config
+
+    @property
+    def summary(self) -> RunSummary | None:
+        """Verdicts, findings, peaks, files and costs of the run, once it has ended; ``None`` before."""
+        return self._summary
+
+    @property
+    def verdicts(self) -> tuple[Finding, ...]:
+        """What each device of the run is judged to be so far (leak, growth, stable, ...), one finding for each."""
+        if self._summary is not None:
+            return self._summary.verdicts
+        return tuple(self._monitor.verdicts()) if self._monitor is not None else ()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What was found so far, by step: leaks, spikes, memory that runs out, with evidence and advice."""
+        return tuple(self._monitor.findings) if self._monitor is not None else ()
+
+    @property
+    def profiler(self) -> MemoryProfiler | None:
+        """The scheduled profiler with its windows and files; ``None`` before the start, or if nothing is enabled."""
+        return self._profiler
+
+    @property
+    def folder(self) -> Path | None:
+        """The run folder, in which all files of this rank are written; ``None`` before the start."""
+        return self._folder
 
     @property
     def monitor(self) -> MemoryMonitor | None:
@@ -128,7 +159,7 @@ class MemoryCallback(Lifecycle):
                 self._open(awaits_resume)
         except BaseException:
             self._resources.close()
-            self._monitor = self.profiler = None
+            self._monitor = self._profiler = None
             raise
         self._began = time.perf_counter()
         self._thread = threading.get_ident()
@@ -203,7 +234,7 @@ class MemoryCallback(Lifecycle):
         if config.monitor.enabled:
             check_devices(config.monitor.devices)
         folder = open_run_folder(config.run, self._rank)
-        self.folder = folder.path
+        self._folder = folder.path
         if folder.note and shows:
             get_logger().warning("%s", folder.note)
         snapshot = config.snapshot
@@ -226,7 +257,7 @@ class MemoryCallback(Lifecycle):
             on_finding=self._listeners,
             sinks=sinks,
         )
-        self.profiler, self._flight, self._monitor = profiler, flight, monitor
+        self._profiler, self._flight, self._monitor = profiler, flight, monitor
         self._resources.callback(monitor._stop, None)
         self._resources.callback(flight.close)
         flight.open(monitor)
@@ -246,7 +277,7 @@ class MemoryCallback(Lifecycle):
 
     def _sum_up(self, monitor: MemoryMonitor, profiler: MemoryProfiler, error: BaseException | None) -> None:
         files, output = profiler.ledger, self.config.output
-        self.summary = RunSummary(
+        self._summary = RunSummary(
             logdir=self.config.run.logdir,
             folder=str(self.folder),
             rank=self._rank.rank,
@@ -266,7 +297,7 @@ class MemoryCallback(Lifecycle):
             out_of_memory=ran_out_of_memory(error, monitor.findings),
         )
         if output.summary and output.includes(self._rank.rank):
-            for line in summary_lines(self.summary):
+            for line in summary_lines(self._summary):
                 get_logger().info("%s", line)
 
     def _warn_of_misuse(self, call: str) -> None:

@@ -129,6 +129,7 @@ def test_the_lines_of_the_page(line: str, run: Run, programs: Programs) -> None:
         (("--largest", "batch", "train.py", "1"), "batch_size=1..256"),
         (("--largest", "depth=1..4", "train.py", "1"), "do not name it"),
         (("--gpus", "0", "train.py", "1"), "--gpus"),
+        ((), "no script to rehearse"),
     ],
 )
 def test_wrong_input_is_one_line(words: tuple[str, ...], message: str, run: Run, programs: Programs) -> None:

@@ -103,7 +103,17 @@ def test_options_are_those_of_the_command_and_what_is_not_given_follows(monkeypa
     assert (job.world_size, job.replicate, job.pipeline, job.batch, job.sequence) == (8, 2, 2, 4, 64)
     assert Job.of("gpt2", fsdp=2, world_size=8).replicate == 4
     with pytest.raises(UsageError, match="option is 'sequence'; there are batch, seq, "):
-        tbmem.estimate("gpt2", sequence=64)
+        Job.of("gpt2", sequence=64)
+
+
+def test_of_several_gpus_each_has_its_own_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "simulate_jobs", lambda jobs: [run_of(job) for job in jobs])
+
+    result, _ = estimate_job(JOB, ["a100-40gb", "t4", "a100-40gb"])
+
+    assert [(each.gpu, each.fit) for each in result.gpus] == [("a100-40gb", Fit.FITS), ("t4-16gb", Fit.NO)]
+    assert result.gpus[0] == result.as_fit
+    assert result.gpus[1].headroom < 0
 
 
 def test_a_recording_and_json(tmp_path: Path) -> None:

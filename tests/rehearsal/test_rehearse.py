@@ -16,11 +16,12 @@ from typing import Any
 import psutil
 import pytest
 
+from tbmem.api.rehearse import rehearse
 from tbmem.errors import UsageError
 from tbmem.model.gpus import Gpu, gpu_named
 from tbmem.rehearsal import rehearse as rehearsing
 from tbmem.rehearsal.environment import Order
-from tbmem.rehearsal.rehearse import Program, rehearse, run
+from tbmem.rehearsal.rehearse import Program, run
 from tests.conftest import PROJECT
 from tests.rehearsal.records import GIB, process
 
@@ -189,7 +190,6 @@ def test_programs_that_fail(code: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("words", "options", "message"),
     [
-        ((), {}, "no script to rehearse"),
         (("nowhere.py",), {}, "nowhere.py: no such script"),
         (("torchrum", "train.py"), {}, "torchrum: no such script or launcher"),
         (("train.py",), {"world_size": 4, "rank": 4}, "the ranks of 4 are 0 to 3"),
@@ -215,10 +215,11 @@ def test_modules_and_launchers() -> None:
 _WAITS = """
 import sys
 from pathlib import Path
+import tbmem
 from tbmem.rehearsal import rehearse as rehearsing
 import os
 rehearsing.rehearsal_environment = lambda *_: dict(os.environ)
-rehearsing.rehearse(sys.argv[1])
+tbmem.rehearse(sys.argv[1])
 """
 
 

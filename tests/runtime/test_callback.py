@@ -42,6 +42,27 @@ def logdir(tmp_path: Path) -> dict[str, Any]:
     return {"logdir": str(tmp_path), "name": "run"}
 
 
+def test_what_a_run_knows_is_documented_in_help() -> None:
+    for name in ("config", "summary", "verdicts", "findings", "profiler", "monitor", "folder", "is_active"):
+        member = getattr(MemoryCallback, name)
+        assert isinstance(member, property), name
+        assert member.__doc__, name
+        assert "return" in member.fget.__annotations__, name
+
+
+def test_verdicts_and_findings_during_the_run_and_after_it(logdir: dict[str, Any], train_step: TrainStep) -> None:
+    callback = MemoryCallback(run=logdir)
+    assert (callback.verdicts, callback.findings, callback.summary) == ((), (), None)
+
+    _run(callback, train_step, 20)
+
+    assert callback.summary is not None
+    assert callback.verdicts == callback.summary.verdicts
+    assert callback.findings == callback.summary.findings
+    assert repr(callback.summary).startswith(f"Summary of {callback.folder}: 20 steps in ")
+    assert len(repr(callback.summary).splitlines()) <= 4
+
+
 def test_a_run_from_end_to_end(tmp_path: Path, logdir: dict[str, Any], train_step: TrainStep) -> None:
     # given the defaults
     callback = MemoryCallback(run=logdir)

@@ -147,3 +147,81 @@ def test_record_notes_gradients_that_only_the_optimizers_step_sees(cuda: FakeCud
     # then the book holds them all the same
     book = tbmem.AddressBook.load(recording.files[1])
     assert [note.category.name for note in book.notes()].count("GRADIENT") == 2
+
+
+def test_phases_and_modules_of_a_training_step(tmp_path: Path) -> None:
+    if torch.cuda.is_available() or torch.xpu.is_available():
+        pytest.skip("this machine's device keeps memory history")
+    # given two layers, and a step that names its phases
+    model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.Linear(256, 16))
+    optimizer = torch.optim.Adam(model.parameters())
+    values = torch.randn(32, 64)
+    with tbmem.record("step", logdir=str(tmp_path), model=model, optimizer=optimizer) as recording:
+        with recording.phase("forward"):
+            loss = model(values).sum()
+        with recording.phase("backward"):
+            loss.backward()
+        with recording.phase("update"):
+            optimizer.step()
+        with pytest.raises(tbmem.UsageError, match="has not ended"):
+            _ = recording.phases
+
+    # then each phase has what it added, by category
+    weights = sum(parameter.nbytes for parameter in model.parameters())
+    forward, backward, update = recording.phases
+    assert [phase.name for phase in recording.phases] == ["forward", "backward", "update"]
+    assert forward.by_category["ACTIVATION"] == 32 * 256 * 4
+    assert backward.by_category["GRADIENT"] == weights
+    assert update.by_category["OPTIMIZER_STATE"] == 2 * weights + 4 * 4
+    assert update.peak == recording.analysis.main.peak.bytes
+    # and each module what it allocates in forward and keeps for backward
+    whole, first, second = recording.modules
+    assert [module.name for module in recording.modules] == ["", "0", "1"]
+    assert (first.kind, first.allocated, second.saved) == ("Linear", 32 * 256 * 4, 32 * 256 * 4)
+    assert whole.allocated == first.allocated + second.allocated
+    # and it can be printed and written
+    assert repr(recording).startswith(f"Recording in {tmp_path / 'step'}: peak ")
+    assert [row["name"] for row in recording.to_dict()["phases"]] == ["forward", "backward", "update"]
+
+
+def test_inference_has_phases_and_modules_as_well(tmp_path: Path) -> None:
+    if torch.cuda.is_available() or torch.xpu.is_available():
+        pytest.skip("this machine's device keeps memory history")
+    model, values = torch.nn.Linear(64, 256), torch.randn(32, 64)
+
+    with (
+        tbmem.record(logdir=str(tmp_path), model=model) as recording,
+        torch.inference_mode(),
+        recording.phase("once"),
+    ):
+        model(values)
+
+    (phase,) = recording.phases
+    assert (phase.allocated, phase.net) == (32 * 256 * 4, 0)
+    assert [(module.allocated, module.saved) for module in recording.modules] == [(32 * 256 * 4, 0)]
+
+
+def test_what_recorded_nothing_says_so(tmp_path: Path) -> None:
+    if torch.cuda.is_available() or torch.xpu.is_available():
+        pytest.skip("this machine's device keeps memory history")
+    with (
+        tbmem.record("outer", logdir=str(tmp_path)) as outer,
+        tbmem.record("inner", logdir=str(tmp_path)) as inner,
+        inner.phase("mine"),
+    ):
+        torch.zeros(4)
+
+    assert outer.analysis.main.peak.bytes >= 16
+    assert repr(inner).endswith("nothing was recorded")
+    with pytest.raises(tbmem.UsageError, match="nothing was recorded"):
+        _ = inner.phases
+
+
+def test_phases_of_a_snapshot_are_joined_by_time(cuda: FakeCuda, tmp_path: Path) -> None:
+    # given a recording of a device whose two events the history has at its beginning
+    with _record(tmp_path) as recording, recording.phase("all"):
+        cuda.spike(1024)
+
+    # then the phase is there, with the level of the device
+    (phase,) = recording.phases
+    assert (phase.name, phase.device, phase.calls) == ("all", "cuda:0", 1)

@@ -41,6 +41,11 @@ class Fit(str, Enum):
     """Within the error of the estimate."""
     NO = "does_not_fit"
 
+    @property
+    def word(self) -> str:
+        """``'fits'``, ``'tight'`` or ``'does not fit'``."""
+        return self.value.replace("_", " ")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Formula:
@@ -69,6 +74,22 @@ class Alternative:
     reserved: int
     fit: Fit
     batch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuFit:
+    """Whether a training run fits one GPU, on which other kernels may run; sizes in bytes."""
+
+    gpu: str
+    capacity: int
+    peak_allocated: int
+    peak_reserved: int
+    needed: int
+    """Reserved, and outside of the allocator."""
+    headroom: int
+    """Capacity less what is needed; negative where that is more."""
+    fit: Fit
+    sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +134,28 @@ class Estimate:
     executed: str = ""
     """Kind of fake tensors, and torch's version."""
     alternatives: tuple[Alternative, ...] = ()
+    gpus: tuple[GpuFit, ...] = ()
+    """Each GPU that was asked for, this one first."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits this GPU, be it tightly."""
+        return self.fit is not Fit.NO
+
+    @property
+    def as_fit(self) -> GpuFit:
+        """This GPU as one of several."""
+        needed = self.peak_reserved + sum(self.outside.values())
+        return GpuFit(
+            gpu=self.gpu,
+            capacity=self.capacity,
+            peak_allocated=self.peak_allocated,
+            peak_reserved=self.peak_reserved,
+            needed=needed,
+            headroom=self.capacity - needed,
+            fit=self.fit,
+            sentence=self.sentence,
+        )
 
 
 class RunEvents(NamedTuple):

@@ -173,10 +173,11 @@ def max_by_code(timeline: AllocationTimeline, device: int, code: NDArray[Any]) -
     coded = np.flatnonzero((rows.device == device) & (code >= 0))
     coded = coded[np.argsort(code[coded], kind="stable")]
     parts = np.split(coded, np.searchsorted(code[coded], np.arange(1, size)))[:size]
-    return np.array([_peak_bytes(rows, part) for part in parts], np.int64)
+    return np.array([peak_bytes(rows, part) for part in parts], np.int64)
 
 
-def _peak_bytes(rows: AllocationRows, indices: I64) -> int:
+def peak_bytes(rows: AllocationRows, indices: I64) -> int:
+    """The most bytes of some rows of one device that were alive at once."""
     freed = indices[rows.free_event[indices] >= 0]
     event = np.concatenate([rows.alloc_event[indices], rows.free_event[freed]])
     change = np.concatenate([rows.bytes[indices], -rows.bytes[freed]])

@@ -14,6 +14,10 @@ from msgspec import to_builtins
 
 from tbmem.model.columns import I32
 from tbmem.model.timeline import AllocationTimeline
+from tbmem.units import format_bytes
+
+_LARGEST = 3
+"""Categories in the short form of an analysis."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,3 +281,11 @@ class Analysis:
         devices = {device.key: device.to_dict() for device in self.devices}
         head = {"name": self.name, "path": self.path, "source": self.source}
         return {**head, "devices": devices, "notes": list(self.notes)}
+
+    def __repr__(self) -> str:
+        lines = [f"Analysis of {self.name} ({self.source})"]
+        for device in self.shown:
+            largest = ", ".join(f"{share.name} {format_bytes(share.bytes)}" for share in device.by_category[:_LARGEST])
+            where = f"{device.peak.phase} {device.peak.line}".strip()
+            lines.append(f"  {device.name}: peak {format_bytes(device.peak.bytes)} ({where}): {largest}")
+        return "\n".join(lines)

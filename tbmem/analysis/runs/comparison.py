@@ -15,6 +15,8 @@ from tbmem.units import format_bytes, format_count, format_signed
 
 _FACTOR_PERCENT = 1000.0  # growth in per cent from which it is given as a factor
 _MATERIAL_FRACTION = 0.001  # fraction of the highest peak below which a change is ignored
+_SHOWN = 3
+"""Figures in the short form of a comparison."""
 _FIGURES = {
     "peak_bytes": "recorded peak",
     "reserved_bytes": "reserved at the end of the recording",
@@ -166,6 +168,10 @@ class Comparison:
         """Largest growth of any total; where none grew, the largest change, which is negative."""
         figures = self.grown or self.figures
         return figures[0].change.growth if figures else 0.0
+
+    def __repr__(self) -> str:
+        figures = [f"  {figure.device}: {figure.words} {figure.change.text}" for figure in self.figures[:_SHOWN]]
+        return "\n".join([f"Comparison of {self.before} with {self.after}", *(figures or ["  no figure changed"])])
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain JSON values."""

@@ -75,6 +75,23 @@ def enable_checkpointing(model: Any, architecture: str) -> None:
         ) from error
 
 
+def hub_config(name: str) -> Path:
+    """The config of a model by its name on Hugging Face's hub, from the local cache or downloaded.
+
+    Raises:
+        UsageError: transformers is not installed, or there is no such file.
+    """
+    _transformers(Path(name))
+    try:
+        return Path(importlib.import_module("transformers.utils.hub").cached_file(name, "config.json"))
+    except Exception as error:  # of the hub, of HTTP, of the network
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:_LONGEST_REASON]
+        raise UsageError(
+            f"--model {name}: its config.json is not in the local cache of Hugging Face's hub and was not downloaded"
+            f" ({reason}); give the path of a config.json"
+        ) from error
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,11 @@ from torch import nn
 
 from tbmem.errors import UsageError
 from tbmem.estimator.workload.decoder import SHAPES, Decoder, DecoderShape
+from tbmem.estimator.workload.given import Given, resized, unpacked
 from tbmem.model.job import Job, is_factory
 
+_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+"""Owner and model."""
 _KEYS = ("model", "batch", "loss", "optimizer", "step", "divided")
 
 
@@ -61,19 +65,26 @@ def make_workload(job: Job) -> Workload:
     Raises:
         UsageError: There is no such model, or it is incomplete.
     """
+    if job.given is not None:
+        return _from_given(job, unpacked(Path(job.given).read_bytes()))
     if is_factory(job.model):
-        return _from_factory(job)
+        where, _, name = job.model.rpartition(":")
+        return _from_factory(job, _load(where, name, job))
     if job.model.endswith(".json"):
-        return _from_config(job)
+        return _from_config(job, Path(job.model))
+    if (inside := Path(job.model, "config.json")).is_file():
+        return _from_config(job, inside)
     if (shape := SHAPES.get(job.model.lower())) is not None:
         return _decoder(job, shape)
+    if _HUB_NAME.fullmatch(job.model) and not Path(job.model).exists():
+        from tbmem.estimator.workload.transformers_model import hub_config
+
+        return _from_config(job, hub_config(job.model))
     if Path(job.model).is_dir():
-        inside = Path(job.model, "config.json")
-        advice = f"say {inside}" if inside.is_file() else "it has no config.json"
-        raise UsageError(f"--model {job.model}: this is a folder; {advice}")
+        raise UsageError(f"--model {job.model}: this is a folder without a config.json")
     raise UsageError(
         f"--model {job.model}: there are {', '.join(SHAPES)}; or name a factory as package.module:function,"
-        " or a Hugging Face config.json"
+        " or a Hugging Face config.json, its folder, or owner/model on its hub"
     )
 
 
@@ -101,11 +112,11 @@ def _next_token_loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor])
     return F.cross_entropy(model(numbers).float().flatten(0, 1), targets.flatten())
 
 
-def _from_config(job: Job) -> Workload:
+def _from_config(job: Job, path: Path) -> Workload:
     from tbmem.estimator.workload.transformers_model import enable_checkpointing, transformers_model
 
     dtype = None if job.dtype is None else dtype_of(job.dtype)
-    model, batch, architecture = transformers_model(Path(job.model), job, dtype)
+    model, batch, architecture = transformers_model(path, job, dtype)
     return Workload(
         model=model,
         batch=batch,
@@ -117,9 +128,27 @@ def _from_config(job: Job) -> Workload:
     )
 
 
-def _from_factory(job: Job) -> Workload:
-    where, _, name = job.model.rpartition(":")
-    factory = _load(where, name, job)
+def _from_given(job: Job, given: Given) -> Workload:
+    """What a Python program gave: a factory, or a module with its batch."""
+    if not isinstance(given.model, nn.Module):
+        made = _from_factory(job, given.model)
+        return replace(
+            made,
+            loss=made.loss if given.loss is None else _loss_of(job.model, given.loss),
+            optimizer=given.optimizer or made.optimizer,
+            step=given.step or made.step,
+        )
+    return Workload(
+        model=given.model,
+        batch=resized(given.batch, job.batch // job.parts),
+        loss=_loss_of(job.model, given.loss),
+        optimizer=given.optimizer,
+        step=given.step,
+        has_values=True,
+    )
+
+
+def _from_factory(job: Job, factory: Callable[..., Any]) -> Workload:
     accepted = _parameters(factory)
     offered = {
         **{"batch": job.batch // job.parts, "sequence": job.sequence, "seq": job.sequence},

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from itertools import count
@@ -211,6 +211,46 @@ def read_run_report(run: str | os.PathLike[str], now: Callable[[], float] = time
     return run_report(logs.logs, logs.name, str(logs.folder), states=logs.states, now=now())
 
 
+def analyze_recordings_of(
+    report: RunReport,
+    *,
+    table: CategoryTable | None = None,
+    executor: Executor | None = None,
+    on_skip: Callable[[str], None] | None = None,
+) -> tuple[Recorded, ...]:
+    """Analyze the recordings of a run, without their rows; arguments as for ``write_report``."""
+    return _recorded(partial(_analyze_one, table=table), recordings_of(report.path), executor, on_skip)
+
+
+def _recorded(
+    work: Callable[[RecordingFile], tuple[Analysis, str]],
+    files: Sequence[RecordingFile],
+    executor: Executor | None,
+    on_skip: Callable[[str], None] | None,
+) -> tuple[Recorded, ...]:
+    """Recordings of a run with the results of ``work``: analyses and names; none if no file can be read."""
+    try:
+        parts = each(work, files, executor, on_skip)
+    except FileFormatError as error:
+        parts = ()
+        if on_skip is not None:
+            on_skip(str(error))
+    names = {file.name: file.path.name for file in files}
+    return tuple(Recorded(analysis, names[name], name) for analysis, name in parts)
+
+
+def _analyze_one(file: RecordingFile, *, table: CategoryTable | None) -> tuple[Analysis, str]:
+    recording = read_recording(file.path)
+    return without_rows(analyze_recording(recording, file.path, file.name, table)), file.name
+
+
+def _write_named(
+    file: RecordingFile, *, folder: Path, table: CategoryTable | None, written: str
+) -> tuple[Analysis, str]:
+    analysis, side = _write_one(file, folder=folder, table=table, name=None, written=written)
+    return analysis, side.name
+
+
 def write_run_report(
     run: str | os.PathLike[str],
     *,
@@ -234,15 +274,8 @@ def write_run_report(
     written = format_moment(moment)
 
     def write(folder: Path) -> tuple[Recorded, ...]:
-        work = partial(_write_one, folder=folder, table=table, name=None, written=written)
-        try:
-            parts = each(work, files, executor, on_skip)
-        except FileFormatError as error:
-            parts = ()
-            if on_skip is not None:
-                on_skip(str(error))
-        names = {file.name: file.path.name for file in files}
-        recorded = tuple(Recorded(analysis, names[side.name], side.name) for analysis, side in parts)
+        work = partial(_write_named, folder=folder, table=table, written=written)
+        recorded = _recorded(work, files, executor, on_skip)
         windows = [dict(window) for window in report.windows if window["rank"] == report.ranks[0]]
         if report.series and not no_pictures():
             draw_series(report.name, report.series, report.findings, windows, folder / "memory_series.png")

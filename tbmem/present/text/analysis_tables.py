@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
+from io import StringIO
 from typing import Any
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -213,6 +214,23 @@ def _indented(table: Table) -> RenderableType:
 
 def _list(title: str, lines: Iterable[str], style: str) -> RenderableType:
     return Text("\n".join([f"{title}:", *(f"  - {line}" for line in lines)]), style=style)
+
+
+def analyses_text(analyses: Sequence[Analysis], odd: OddOne | None, width: int = 140) -> str:
+    """Screens as plain text: several recordings side by side, and the outlier or the one with the highest peak."""
+    console = Console(highlight=False, width=width, no_color=True, file=StringIO())
+    with console.capture() as capture:
+        for screen in analyses_screens(analyses, odd):
+            console.print(screen)
+    return "\n".join(line.rstrip() for line in capture.get().rstrip().splitlines())
+
+
+def analyses_screens(analyses: Sequence[Analysis], odd: OddOne | None) -> Iterator[RenderableType]:
+    """Several recordings side by side, and the outlier or the one with the highest peak."""
+    outlier = next((analysis for analysis in analyses if odd is not None and analysis.name == odd.name), None)
+    if len(analyses) > 1:
+        yield overview_screen(analyses, odd)
+    yield analysis_screen(outlier or max(analyses, key=lambda analysis: analysis.main.peak.bytes))
 
 
 def analyses_view(analyses: Sequence[Analysis], odd: OddOne | None) -> dict[str, Any]:

@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from tbmem.analysis.estimates.fit import Estimate, Fit
+from tbmem.analysis.estimates.fit import Estimate
 from tbmem.model.category import word_of
 from tbmem.units import format_bytes, format_range
 
 _MODULES = 12
 _ROUNDING = "added by the allocator's rounding"
-_WORDS = {Fit.FITS: "fits", Fit.TIGHT: "tight", Fit.NO: "does not fit"}
 
 
 def estimate_view(estimate: Estimate) -> dict[str, Any]:
@@ -50,6 +49,7 @@ def estimate_lines(estimate: Estimate) -> Iterator[str]:
         yield ""
         yield f"The first step needs {first} and makes the optimizer's state, later ones {steady}."
     yield from _formula(estimate)
+    yield from _gpus(estimate)
     yield from _alternatives(estimate)
     for note in estimate.notes:
         yield f"Note: {note}."
@@ -95,6 +95,18 @@ def _formula(estimate: Estimate) -> Iterator[str]:
         yield f"and {format_bytes(more)} that the formula leaves out: {left_out}"
 
 
+def _gpus(estimate: Estimate) -> Iterator[str]:
+    """Each GPU, where several were asked for."""
+    if len(estimate.gpus) < 2:
+        return
+    yield ""
+    yield f"  {'GPU':<16} {'reserved':>12} {'needed':>12} {'has':>12}"
+    for each in estimate.gpus:
+        sizes = " ".join(f"{format_bytes(size):>12}" for size in (each.peak_reserved, each.needed, each.capacity))
+        yield f"  {each.gpu:<16} {sizes}   {each.fit.word}"
+    yield ""
+
+
 def _alternatives(estimate: Estimate) -> Iterator[str]:
     if estimate.alternatives:
         yield ""
@@ -104,7 +116,7 @@ def _alternatives(estimate: Estimate) -> Iterator[str]:
         yield f"  {'':<{width}} {'allocated':>12} {'reserved':>12}"
         for alternative in estimate.alternatives:
             sizes = f"{format_bytes(alternative.allocated):>12} {format_bytes(alternative.reserved):>12}"
-            yield f"  {alternative.change:<{width}} {sizes}   {_WORDS[alternative.fit]}"
+            yield f"  {alternative.change:<{width}} {sizes}   {alternative.fit.word}"
         if not any("the largest that fits" in alternative.change for alternative in estimate.alternatives):
             yield "  no batch fits, however small"
         yield ""

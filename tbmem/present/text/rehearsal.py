@@ -17,12 +17,12 @@ _LINES = 6
 
 def rehearsal_view(result: Rehearsal) -> dict[str, Any]:
     """The rehearsal as plain values for JSON, all sizes in bytes."""
-    process, device = result.worst
+    process, _ = result.worst
     view = {**asdict(result), "fits": result.fits, "headroom": result.headroom, "worst_rank": process.rank}
     for each, plain in zip(result.processes, view["processes"], strict=True):
         for peak, values in zip(each.devices, plain["devices"], strict=True):
             values["headroom"] = peak.headroom
-    return {**view, "peak_allocated": device.allocated, "peak_reserved": device.reserved}
+    return {**view, "peak_allocated": result.peak_allocated, "peak_reserved": result.peak_reserved}
 
 
 def rehearsal_lines(result: Rehearsal) -> Iterator[str]:

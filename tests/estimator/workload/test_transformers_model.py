@@ -16,6 +16,7 @@ import torch
 from tbmem.errors import UsageError
 from tbmem.estimator.fake_tensors.fake_cuda import FakeMode
 from tbmem.estimator.worker import simulate_jobs
+from tbmem.estimator.workload.transformers_model import hub_config
 from tbmem.estimator.workload.workload import Workload, make_workload
 from tbmem.model.category import Category
 from tbmem.model.job import Job
@@ -199,3 +200,23 @@ def test_estimates_are_what_transformers_really_takes(benchmark: Any, tmp_path: 
     for truth, run in zip(real, runs, strict=True):
         assert peak(run) == pytest.approx(truth, rel=1e-3)
         assert run.notes == ()
+
+
+def test_a_name_on_the_hub_is_looked_up_in_its_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install --group frameworks")
+    hub = pytest.importorskip("transformers.utils.hub")
+    # given a cache with the config of one model, and no network
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "config.json").write_text("{}")
+
+    def cached_file(name: str, file: str) -> str:
+        if name != "acme/tiny":
+            raise OSError("We couldn't connect\nto the hub")
+        return str(tmp_path / file)
+
+    monkeypatch.setattr(hub, "cached_file", cached_file)
+
+    # then it is found, and another one is an error of one line
+    assert hub_config("acme/tiny") == tmp_path / "config.json"
+    with pytest.raises(UsageError, match=r"acme/none: its config.json .*\(We couldn't connect\)"):
+        hub_config("acme/none")

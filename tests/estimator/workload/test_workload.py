@@ -44,12 +44,12 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     assert "No such file" in refused(tmp_path / "config.json")
 
 
-def test_a_folder_names_the_file_in_it(tmp_path: Path) -> None:
-    assert "it has no config.json" in refused(tmp_path)
+def test_a_folder_stands_for_the_config_in_it(tmp_path: Path) -> None:
+    assert "a folder without a config.json" in refused(tmp_path)
 
     (tmp_path / "config.json").write_text("{}")
 
-    assert f"say {tmp_path / 'config.json'}" in refused(tmp_path)
+    assert f"{tmp_path / 'config.json'}: model_type is missing" in refused(tmp_path)
 
 
 def test_without_transformers_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

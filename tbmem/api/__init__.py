@@ -1,0 +1,1 @@
+"""What `import tbmem` offers beside the callback: functions whose results the command line prints."""
