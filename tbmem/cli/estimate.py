@@ -19,7 +19,13 @@ ModelArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="MODEL",
-        help="gpt2, medium, xl, 2.7b, llama-7b, ...; package.module:factory or file.py:factory; or a config.json.",
+        help=(
+            "gpt2, medium, xl, 2.7b, llama-7b, ...; package.module:factory or file.py:factory; or a config.json."
+            " A factory returns (model, batch[, loss[, optimizer[, step]]]). The model gets a batch that is a tensor as"
+            " its argument, a dict as keyword arguments, a tuple as its arguments in order, of which the last may be a"
+            " dict of keyword arguments. With a loss, called as loss(output, batch), what forward() has no parameter"
+            " for is left to the loss, such as the targets in (inputs, targets)."
+        ),
     ),
 ]
 Model = Annotated[str | None, typer.Option("--model", "-m", help="The model, as an option.")]
@@ -66,7 +72,7 @@ def command(
         raise UsageError(f"{model_argument}: the model is named by --model as well; leave one out")
     name = model_argument if model is None else model
     if name is None:
-        raise UsageError("no model: tbmem estimate llama-7b, or file.py:factory, or a config.json; see tbmem --help")
+        raise UsageError("no model: say llama-7b, file.py:factory or a config.json. Try 'tbmem estimate --help'")
     if variants and out is None:
         raise UsageError("--variants: they are written into the estimate's files; say where by --out DIR")
     job = Job.of(name, os.getcwd(), **options)

@@ -14,7 +14,7 @@ from tbmem.errors import UsageError
 
 _INTERRUPTED = 130
 
-_COMMANDS = {
+COMMANDS = {
     "demo": "Train a small language model for a minute under the callback.",
     "watch": "Show the memory of running or finished runs, until the run ends or Ctrl-C is pressed.",
     "estimate": "Estimate the memory of a training run before it starts, without a GPU.",
@@ -36,7 +36,7 @@ class _Commands(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = {name: TyperCommand(name, short_help=summary) for name, summary in _COMMANDS.items()}
+        self.commands = {name: TyperCommand(name, short_help=summary) for name, summary in COMMANDS.items()}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Import the command that is called."""
@@ -74,6 +74,11 @@ def _options(version: _Version = False) -> None:
     del version
 
 
+def title_of(words: list[str]) -> str:
+    """The command of a command line, ``'tbmem estimate'``; ``'tbmem'`` where it names none."""
+    return " ".join(["tbmem", *(word for word in words[:1] if word in COMMANDS)])
+
+
 def run_command(words: list[str]) -> Runnable:
     """Run a command to the end of the process, or return the program of ``tbmem run``.
 
@@ -88,7 +93,7 @@ def run_command(words: list[str]) -> Runnable:
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
-        raise UsageError(f"{error.format_message().rstrip('.')}; see tbmem --help") from error
+        raise UsageError(f"{error.format_message().rstrip('.')}. Try '{title_of(words)} --help'") from error
     finally:
         sys.excepthook = hook
     if result == _INTERRUPTED:

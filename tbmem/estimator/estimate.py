@@ -15,6 +15,7 @@ from tbmem.analysis.estimates.fit import Estimate, Fit, estimate_from_run
 from tbmem.analysis.estimates.timeline import timeline_of_run
 from tbmem.errors import UsageError
 from tbmem.estimator.advice import alternatives_to
+from tbmem.estimator.factory_files import refuse_without_function
 from tbmem.estimator.worker import simulate_jobs
 from tbmem.model.files import ESTIMATE_SUFFIX, TIMELINE_SUFFIX, atomic_write
 from tbmem.model.gpus import NCCL, Gpu, gpu_named
@@ -52,6 +53,7 @@ def estimate_job(
 ) -> tuple[Estimate, SimulatedRun]:
     """Estimate a job, and return its allocations as well; arguments and errors as for :func:`estimate`."""
     estimator = Estimator(gpu_named(gpu), parse_settings(alloc_conf))
+    refuse_without_function(job)
     job = job.on(estimator.gpu)
     (run,) = simulate_jobs([job])
     if isinstance(run, UsageError):
