@@ -37,6 +37,7 @@ ORDER: dict[str, tuple[str, ...]] = {
     "present": ("labels", "palette", "lines", "page", "scalars", "exports", "figures", "text", "views"),
     "estimator": (
         "refusals",
+        "factory_files",
         "time_limit",
         "fake_tensors",
         "workload",
