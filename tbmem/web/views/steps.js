@@ -106,5 +106,18 @@ function eachStep({ each }) {
     { key: "allocated_bytes", label: "allocated", kind: "bytes" },
     { key: "freed_bytes", label: "freed", kind: "bytes" },
   ];
-  return table({ id: "steps-each", name: "each step", columns, rows: each, sort: null });
+  return el("div", {}, each.length > 1 ? new LineChart({ id: "steps-freed", label: "Allocated and freed bytes of each step", height: 160 }, allocatedAndFreed(each)).node : null, table({ id: "steps-each", name: "each step", columns, rows: each, sort: null }));
+}
+
+/** What each step allocated, and what it freed: a step between the lines keeps the difference. */
+function allocatedAndFreed(each) {
+  const x = each.map((row) => row.step);
+  const line = (name, key, colour) => ({ name, x, y: each.map((row) => row[key]), colour, width: 1.4 });
+  const lines = [line("allocated", "allocated_bytes", stepColour(1)), line("freed", "freed_bytes", stepColour(0))];
+  return {
+    lines,
+    uprights: [],
+    top: Math.max(...lines.flatMap(({ y }) => y)),
+    x: { title: "step", extent: [x[0], x[x.length - 1]], text: (value) => whole(Math.round(value)) },
+  };
 }
