@@ -12,6 +12,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from tbmem.cli.arguments import AsJson
+from tbmem.cli.launcher_environment import with_environment
 from tbmem.errors import UsageError
 from tbmem.model.job import Job, job_options
 
@@ -75,13 +76,14 @@ def command(
         raise UsageError("no model: say llama-7b, file.py:factory or a config.json. Try 'tbmem estimate --help'")
     if variants and out is None:
         raise UsageError("--variants: they are written into the estimate's files; say where by --out DIR")
+    options, origin = with_environment(options, os.environ)
     job = Job.of(name, os.getcwd(), **options)
     result, run = estimate_job(job, gpu, alloc_conf, alternatives)
     written = write_estimate(out, result, run, variants_of(result) if variants else ()) if out is not None else []
     if as_json:
         typer.echo(json.dumps(estimate_view(result), indent=2))
     else:
-        typer.echo("\n".join(estimate_lines(result)))
+        typer.echo("\n".join([*estimate_lines(result), *([origin] if origin else [])]))
         for path in written:
             typer.echo(f"wrote {path}")
     raise typer.Exit(1 if result.fit is Fit.NO else 0)
