@@ -75,7 +75,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "integrations": {"torch"},
     "demo": {"torch"},
     "pytest_plugin": {"pytest"},
-    "cli": {"typer", "rich", "yaml", "torch"},
+    "cli": {"typer", "rich", "yaml", "torch", "textual"},
 }
 
 USE_TORCH = ("counters", "torch_state", "retainers", "survivors")
