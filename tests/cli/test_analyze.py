@@ -176,7 +176,7 @@ def test_bad_input_is_one_line_and_exit_2(run: Run, tmp_path: Path, name: str, d
         assert done.code == 2
         assert done.out == ""
         assert done.err.count("\n") == 1, done.err
-        assert done.err.startswith("tbmem analyze: ")
+        assert done.err.startswith(f"tbmem {arguments[0]}: ")
         assert name in done.err
         assert message in done.err
     # and nothing was written

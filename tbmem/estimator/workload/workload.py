@@ -174,8 +174,8 @@ def _load(where: str, name: str, job: Job) -> Callable[..., Any]:
         raise UsageError(f"--model {job.model}: {error}") from error
     factory = getattr(loaded, name, None)
     if not callable(factory):
-        file = getattr(loaded, "__file__", None)
-        known = f"; {functions_in(Path(file))}" if str(file).endswith(".py") else ""
+        file = str(getattr(loaded, "__file__", None))
+        known = f"; {functions_in(Path(file))}" if file.endswith(".py") else ""
         raise UsageError(f"--model {job.model}: {module} has no function {name}{known}")
     return factory  # type: ignore[no-any-return]
 
