@@ -39,6 +39,7 @@ ORDER: dict[str, tuple[str, ...]] = {
     "present": ("labels", "palette", "lines", "page", "scalars", "exports", "figures", "text", "html", "views"),
     "estimator": (
         "refusals",
+        "factory_files",
         "time_limit",
         "fake_tensors",
         "workload",
@@ -80,7 +81,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "demo": {"torch"},
     "notebook": {"IPython"},
     "pytest_plugin": {"pytest"},
-    "cli": {"typer", "rich", "yaml", "torch"},
+    "cli": {"typer", "rich", "yaml", "torch", "textual"},
 }
 
 USE_TORCH = ("counters", "torch_state", "retainers", "survivors")

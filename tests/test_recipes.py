@@ -45,9 +45,11 @@ def test_what_the_python_prints(folder: Path) -> None:
     # categories are known, and weights are as large as they are
     weights = 2 * 128 * 512 * 4 + (512 + 128) * 4
     assert re.search(rf"PARAMETER +{weights:,} B .*\(known\)", output)
-    # a whole step needs more than forward
+    # a whole step needs more than forward, and both have weights and the optimizer's state
     peaks = [int(text.replace(",", "")) for text in re.findall(r"(?:forward|training step): ([\d,]+) B", output)]
-    assert peaks[0] < peaks[1]
+    assert 3 * weights < peaks[0] < peaks[1]
+    (added,) = re.findall(r"backward pass and optimizer: \+([\d,]+) B", output)
+    assert int(added.replace(",", "")) == peaks[1] - peaks[0]
     # the peak grows with the length
     (lengths,) = re.findall(r"^\{128: .*\}$", output, flags=re.MULTILINE)
     assert sorted(values := list(json.loads(re.sub(r"(\d+):", r'"\1":', lengths)).values())) == values

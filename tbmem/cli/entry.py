@@ -11,16 +11,17 @@ from tbmem.errors import TbmemError
 
 def main() -> None:
     """Run a command, or the program of ``tbmem run``; wrong input is exit code 2 and an interrupt 130."""
+    words = sys.argv[1:]
     try:
-        program = _program(sys.argv[1:])
+        program = _program(words)
     except KeyboardInterrupt:
-        _end("interrupted", 130)
+        _end("tbmem", "interrupted", 130)
     except TbmemError as error:
-        _end(str(error), 2)
+        _end_command(words, str(error), 2)
     except OSError as error:
         if error.filename is None:
             raise
-        _end(f"{error.filename}: {error.strerror}", 2)
+        _end_command(words, f"{error.filename}: {error.strerror}", 2)
     # outside of the try its exceptions, exit code and Ctrl-C are handled as if it ran alone
     program.run()
 
@@ -35,6 +36,12 @@ def _program(words: list[str]) -> Runnable:
     return run_command(words or ["--help"])
 
 
-def _end(message: str, code: int) -> NoReturn:
-    print(f"tbmem: {' '.join(message.split())}", file=sys.stderr)
+def _end_command(words: list[str], message: str, code: int) -> NoReturn:
+    from tbmem.cli.main import title_of
+
+    _end(title_of(words), message, code)
+
+
+def _end(title: str, message: str, code: int) -> NoReturn:
+    print(f"{title}: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Annotated, Any, get_type_hints
@@ -10,6 +11,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from tbmem.cli.arguments import AsJson
+from tbmem.cli.launcher_environment import with_environment
 from tbmem.errors import UsageError
 from tbmem.model.job import Job, job_options
 
@@ -17,8 +19,14 @@ ModelArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="MODEL",
-        help="gpt2, medium, xl, 2.7b, llama-7b, ...; package.module:factory or file.py:factory; a config.json or its"
-        " folder; or owner/model on Hugging Face's hub.",
+        help=(
+            "gpt2, medium, xl, 2.7b, llama-7b, ...; package.module:factory or file.py:factory; a config.json or its"
+            " folder; or owner/model on Hugging Face's hub."
+            " A factory returns (model, batch[, loss[, optimizer[, step]]]). The model gets a batch that is a tensor as"
+            " its argument, a dict as keyword arguments, a tuple as its arguments in order, of which the last may be a"
+            " dict of keyword arguments. With a loss, called as loss(output, batch), what forward() has no parameter"
+            " for is left to the loss, such as the targets in (inputs, targets)."
+        ),
     ),
 ]
 Model = Annotated[str | None, typer.Option("--model", "-m", help="The model, as an option.")]
@@ -64,7 +72,8 @@ def command(
         raise UsageError(f"{model_argument}: the model is named by --model as well; leave one out")
     name = model_argument if model is None else model
     if name is None:
-        raise UsageError("no model: tbmem estimate llama-7b, or file.py:factory, or a config.json; see tbmem --help")
+        raise UsageError("no model: say llama-7b, file.py:factory or a config.json. Try 'tbmem estimate --help'")
+    options, origin = with_environment(options, os.environ)
     result = estimate(
         name,
         gpu=gpu.split(","),
@@ -74,7 +83,7 @@ def command(
         variants=variants,
         **options,
     )
-    typer.echo(result.to_json() if as_json else str(result))
+    typer.echo(result.to_json() if as_json else "\n".join(filter(None, (str(result), origin))))
     raise typer.Exit(0 if result.fits else 1)
 
 

@@ -79,6 +79,11 @@ def _options(version: _Version = False) -> None:
     del version
 
 
+def title_of(words: list[str]) -> str:
+    """The command of a command line, ``'tbmem estimate'``; ``'tbmem'`` where it names none."""
+    return " ".join(["tbmem", *(word for word in words[:1] if word in COMMANDS)])
+
+
 def run_command(words: list[str]) -> Runnable:
     """Run a command to the end of the process, or return the program of ``tbmem run``.
 
@@ -93,7 +98,7 @@ def run_command(words: list[str]) -> Runnable:
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
-        raise UsageError(f"{error.format_message().rstrip('.')}; see tbmem --help") from error
+        raise UsageError(f"{error.format_message().rstrip('.')}. Try '{title_of(words)} --help'") from error
     finally:
         sys.excepthook = hook
     if result == _INTERRUPTED:

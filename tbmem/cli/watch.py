@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,7 +19,11 @@ from rich.text import Text
 from tbmem.cli.arguments import AsJson
 from tbmem.offline.live_logs import FollowedRun
 from tbmem.present.text.run_status import run_lines, run_view
+from tbmem.present.text.watch_table import gpu_process_lines, runs_by_pid
 from tbmem.sources.runs.catalog import find_runs
+from tbmem.sources.runs.gpu_processes import GpuProcesses
+
+Updates = Iterator[tuple[list[FollowedRun], bool]]
 
 _LIVE_SECONDS = 60.0
 """A run of a folder is shown if it was written to within this time; if there is none, the latest is."""
@@ -26,33 +32,77 @@ _SEARCH_SECONDS = 5.0
 
 
 def command(
-    path: Annotated[Path, typer.Argument(metavar="RUN|LOGDIR", help="Run folder, or the folder of all runs.")],
+    path: Annotated[
+        str,
+        typer.Argument(metavar="RUN|LOGDIR|PID", help="Run folder, the folder of all runs, or a process that trains."),
+    ],
     once: Annotated[bool, typer.Option("--once", help="Print the current state and exit.")] = False,
     show_all: Annotated[bool, typer.Option("--all", help="Show all runs of the folder, not only active ones.")] = False,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two updates.")] = 1.0,
+    plain: Annotated[bool, typer.Option("--plain", help="The view without keys, also where textual is there.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the memory of running or finished runs, until the run ends or Ctrl-C is pressed."""
-    updates = _updates(path, show_all)
+    updates = _updates(_folder(path), show_all)
     runs, is_over = next(updates)
     console = Console()
     if as_json:
         typer.echo(json.dumps(_views(runs), indent=2))
-    elif once or not console.is_terminal:
-        for line in _lines(runs, console.width if console.is_terminal else 80):
-            typer.echo(line.plain)
-    else:
-        # an interrupt is the usual way to leave
-        with contextlib.suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False) as live:
-            while True:
-                live.update(Group(*_lines(runs, console.width)), refresh=True)
-                if is_over:
-                    break
-                time.sleep(interval)
-                runs, is_over = next(updates)
+        return
+    gpus = GpuProcesses()
+    try:
+        if once or not console.is_terminal:
+            for line in _lines(runs, gpus, console.width if console.is_terminal else 80):
+                typer.echo(line.plain)
+        elif is_over or plain or not _has_textual():
+            _show_plain(console, updates, (runs, is_over), gpus, interval)
+        else:
+            _show_with_keys(console, updates, gpus, interval)
+    finally:
+        gpus.close()
 
 
-def _updates(path: Path, show_all: bool) -> Iterator[tuple[list[FollowedRun], bool]]:
+def _folder(text: str) -> Path:
+    """What a path or a process id names; a file or folder of that name comes first."""
+    path = Path(text)
+    if not text.isdecimal() or path.exists():
+        return path
+    from tbmem.sources.runs.attached import run_of_process
+
+    return run_of_process(int(text))
+
+
+def _has_textual() -> bool:
+    return importlib.util.find_spec("textual") is not None
+
+
+def _show_plain(
+    console: Console, updates: Updates, first: tuple[list[FollowedRun], bool], gpus: GpuProcesses, interval: float
+) -> None:
+    runs, is_over = first
+    # an interrupt is the usual way to leave
+    with contextlib.suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False) as live:
+        while True:
+            live.update(Group(*_lines(runs, gpus, console.width)), refresh=True)
+            if is_over:
+                break
+            time.sleep(interval)
+            runs, is_over = next(updates)
+
+
+def _show_with_keys(console: Console, updates: Updates, gpus: GpuProcesses, interval: float) -> None:
+    from tbmem.cli.watch_app import WatchApp
+
+    app = WatchApp(updates, _views, gpus, interval)
+    app.run()
+    if app.error is not None:
+        raise app.error
+    # the state at the end stays on the terminal
+    for view in app.views:
+        console.print(*run_lines(view, width=console.width), sep="\n")
+
+
+def _updates(path: Path, show_all: bool) -> Updates:
     """The runs to show, read up to now, and whether a single run was requested and has ended."""
     followed: dict[Path, FollowedRun] = {}
     found, found_at = find_runs(path), time.monotonic()
@@ -76,6 +126,11 @@ def _views(runs: Sequence[FollowedRun]) -> list[dict[str, object]]:
     return [run_view(run.files.name, run.states, now) for run in runs]
 
 
-def _lines(runs: Sequence[FollowedRun], width: int) -> list[Text]:
-    """The runs as lines of a terminal, separated by empty lines."""
-    return [line for view in _views(runs) for line in (Text(""), *run_lines(view, width=width))][1:]
+def _lines(runs: Sequence[FollowedRun], gpus: GpuProcesses, width: int) -> list[Text]:
+    """The runs as lines of a terminal, separated by empty lines, and the processes on GPUs."""
+    lines = [line for view in _views(runs) for line in (Text(""), *run_lines(view, width=width))][1:]
+    by_pid = runs_by_pid({run.files.name: run.states for run in runs}, socket.gethostname())
+    processes = [Text(line) for line in gpu_process_lines(gpus.read(), by_pid)]
+    for line in processes:
+        line.truncate(width, overflow="ellipsis")
+    return [*lines, Text(""), *processes] if processes else lines

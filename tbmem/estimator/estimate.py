@@ -15,6 +15,7 @@ from tbmem.analysis.estimates.fit import Estimate, Fit, estimate_from_run
 from tbmem.analysis.estimates.timeline import timeline_of_run
 from tbmem.errors import UsageError
 from tbmem.estimator.advice import alternatives_to
+from tbmem.estimator.factory_files import refuse_without_function
 from tbmem.estimator.worker import simulate_jobs
 from tbmem.model.files import ESTIMATE_SUFFIX, TIMELINE_SUFFIX, atomic_write
 from tbmem.model.gpus import NCCL, Gpu, gpus_named
@@ -42,6 +43,7 @@ def estimate_job(
         UsageError: The job cannot be executed, or there is no such GPU.
         ConfigError: ``alloc_conf`` is not valid.
     """
+    refuse_without_function(job)
     settings = parse_settings(alloc_conf)
     estimators = [Estimator(gpu, settings) for gpu in gpus_named([gpu] if isinstance(gpu, str) else gpu)]
     jobs = [job.on(estimator.gpu) for estimator in estimators]

@@ -234,6 +234,12 @@ _ONE_UNIT = (
     "--fsdp shards the whole model as one unit: no repeated layers were found in it, so that all of its parameters are"
     " whole at once; keep layers in a ModuleList, or in attributes with numbers (layer1, layer2)"
 )
+_SCALED = "aten::_scaled_mm"
+_FP8 = (
+    "fp8: tensors in float8 are counted with a byte for each element, their scales as tensors of their own; what fp8"
+    " libraries keep for their own kernels is not (workspaces, transposed copies of Transformer Engine), and gradients"
+    " and optimizer state have the types of the parameters"
+)
 _CUDNN_ATTENDS = "cuDNN's workspace for attention is not counted: cuDNN chooses its size on the GPU"
 
 
@@ -254,6 +260,8 @@ def notes_on(job: Job, training: Training, tracker: AllocationTracker, dtype: st
     if (job.checkpoint or job.fsdp > 1) and not transformer_layers(training.model):
         yield from [_NO_LAYERS] * job.checkpoint + [_ONE_UNIT] * (job.fsdp > 1)
     operators = tracker.log.operators
+    if _SCALED in operators or any("float8" in str(tensor.dtype) for tensor in training.held()):
+        yield _FP8
     if job.device == "cuda" or job.instead:
         if _CONVOLUTION in operators:
             yield _CUDNN_TAKES

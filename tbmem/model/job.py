@@ -72,6 +72,9 @@ class Job:
     given: str | None = None  # a file with the model that a Python program gave, for which ``model`` is a name only
 
     def __post_init__(self) -> None:
+        for name in ("dtype", "amp"):
+            is_fp8 = str(getattr(self, name)).lower().startswith(("fp8", "float8"))
+            _require(not is_fp8, f"{name} is {getattr(self, name)!r}: {_FP8}")
         for name, allowed in _CHOICES.items():
             _check_choice(name, getattr(self, name), allowed)
         for name in ("batch", "accumulate", "steps", "fsdp", "replicate", "tensor", "pipeline", "expert", "world_size"):
@@ -129,6 +132,9 @@ class Job:
         return _parts(self.pipeline, self.microbatches, self.accumulate)
 
 
+_FP8 = (
+    "no model is trained in fp8 as a whole; a factory may create float8 tensors, which are counted (docs/estimate.md)"
+)
 _FLAGS = {"replicate": "--ddp", "tensor": "--tp", "pipeline": "--pp", "expert": "--ep"}
 """Command-line flags of fields whose name differs."""
 _CHOICES: dict[str, tuple[str | None, ...]] = {

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,11 +105,7 @@ class CellWatch:
 
     def _discard(self, run: OptimizerRun) -> None:
         """End a run without a step, and remove its files: the folder was made for this cell."""
-        memory = run.memory
-        memory.config = replace(memory.config, output=replace(memory.config.output, summary=False))
-        memory.stop()
-        if memory.folder is not None:
-            shutil.rmtree(memory.folder, ignore_errors=True)
+        run.discard()
         if self._new_logdir is not None:
             with suppress(OSError):
                 self._new_logdir.rmdir()  # unless there is something in it

@@ -87,7 +87,7 @@ def analyze_all(
         OSError: A file cannot be read.
     """
     work = partial(_analyze_one, table=table, rows=rows)
-    return each(work, find_recordings(sources), executor, on_skip)
+    return each(work, find_recordings(sources, on_skip), executor, on_skip)
 
 
 def each(
@@ -230,7 +230,7 @@ def replay_all(
         except UsageError as error:
             raise FileFormatError(f"{file.path}: {error}") from error
 
-    return dict(each(replay, find_recordings(paths), None, on_skip))
+    return dict(each(replay, find_recordings(paths, on_skip), None, on_skip))
 
 
 def load_rules(path: str | os.PathLike[str]) -> CategoryTable:

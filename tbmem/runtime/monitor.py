@@ -37,6 +37,7 @@ from tbmem.runtime.evidence.investigator import Investigator, loop_frame
 from tbmem.runtime.evidence.peak_lines import PeakLines, PeakSource
 from tbmem.runtime.finding_listeners import FindingListeners, Listener
 from tbmem.runtime.oom.flight_recorder import FlightRecorder
+from tbmem.runtime.process.accumulation import AccumulationNotice
 from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.lifecycle import Lifecycle, Process, Rank, find_rank
 from tbmem.runtime.process.optimizer_hook import UpdateTracker
@@ -143,6 +144,7 @@ class MemoryMonitor(Lifecycle):
         self._peak_lines: PeakLines | None = None
         self._devices: dict[str, _DeviceState] = {}
         self._background: BackgroundWriter | None = None
+        self._accumulation = AccumulationNotice()
         self._every = self._thorough_step = self.config.log_every_n_steps
         self._step = self._judge_step = 0
         self._judge_time = 0.0
@@ -367,6 +369,8 @@ class MemoryMonitor(Lifecycle):
         new, self._new = self._new, []
         if new:
             self.log(new)
+            if self._console and not self._accumulation.is_done and (notice := self._accumulation.add(new)):
+                get_logger().info("%s", notice)
         names = dict.fromkeys([sample.device for sample in new])
         findings: list[Finding] = []
         for name in names:

@@ -14,7 +14,9 @@ from tbmem.runtime.process.guard import Guard
 class ObservedRun(Protocol):
     """A MemoryCallback, as observers know it."""
 
-    summary: RunSummary | None
+    @property
+    def summary(self) -> RunSummary | None:
+        """What was found, once the run has ended."""
 
 
 class RunObserver(Protocol):

@@ -83,6 +83,10 @@ def see_steps(browser: Browser, ask: Ask, run: str, file: str) -> None:
     kept = sum(line["kept_each"] for line in answer["lines"])
     has(browser, "main", f"at least {format_bytes(kept)} stay after each step")
     assert column(browser, "steps-lines", 1) == [line["line"] for line in answer["lines"]]
+    assert column(browser, "steps-each", 2) == [f"{step['ns'] / 1e6:.3f} ms" for step in answer["each"]]
+    assert column(browser, "steps-each", 8) == [format_bytes(step["freed_bytes"]) for step in answer["each"]]
+    freed = browser.script("document.querySelector('#steps-freed').chart.lines.map((line) => [line.name, line.y])")
+    assert freed == [[word, [step[f"{word}_bytes"] for step in answer["each"]]] for word in ("allocated", "freed")]
 
 
 def see_timeline(browser: Browser, ask: Ask, run: str, file: str) -> None:

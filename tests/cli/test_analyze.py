@@ -176,7 +176,7 @@ def test_bad_input_is_one_line_and_exit_2(run: Run, tmp_path: Path, name: str, d
         assert done.code == 2
         assert done.out == ""
         assert done.err.count("\n") == 1, done.err
-        assert done.err.startswith("tbmem: ")
+        assert done.err.startswith(f"tbmem {arguments[0]}: ")
         assert name in done.err
         assert message in done.err
     # and nothing was written
@@ -222,6 +222,6 @@ def test_what_if_replays_and_writes_nothing(run: Run, tmp_path: Path) -> None:
         refused = run("analyze", "rank0.pickle", "--what-if", "expandable_segments:True", option, "x")
         assert (refused.code, refused.err) == (
             2,
-            f"tbmem: {option} x: belongs to a report; --what-if only replays, and writes nothing\n",
+            f"tbmem analyze: {option} x: belongs to a report; --what-if only replays, and writes nothing\n",
         )
     assert [path.name for path in tmp_path.iterdir()] == ["rank0.pickle"]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tbmem import UsageError, estimate
 from tests.conftest import PROJECT
 from tests.json_output import validate
 
@@ -65,7 +66,7 @@ def test_what_does_not_exist_ends_with_two_and_one_line() -> None:
 
         assert done.returncode == 2
         assert len(done.stderr.strip().splitlines()) == 1
-        assert done.stderr.startswith("tbmem: ")
+        assert done.stderr.startswith("tbmem estimate: ")
 
 
 def test_a_config_is_the_model_that_transformers_makes_of_it(tmp_path: Path) -> None:
@@ -106,3 +107,28 @@ def test_what_does_not_fit_ends_with_one() -> None:
 
     assert done.returncode == 1
     assert "does not fit" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("mine.py", "--model mine.py: add :function; it has make, helper"),
+        ("empty.py", "--model empty.py: add :function; it has no functions"),
+        ("broken.py", "--model broken.py: add :function; it cannot be parsed: "),
+        ("other.py", "--model other.py: there is no file other.py"),
+        ("mine.py:mak", "--model mine.py:mak: mine has no function mak; it has make, helper"),
+    ],
+)
+def test_a_file_without_its_function_names_those_that_it_has(
+    word: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given
+    (tmp_path / "mine.py").write_text("def make():\n    pass\n\n\ndef helper():\n    pass\n\n\ndef _own():\n    pass\n")
+    (tmp_path / "empty.py").write_text("print('nothing of it is executed')\n")
+    (tmp_path / "broken.py").write_text("def make(:\n")
+    monkeypatch.chdir(tmp_path)
+    # when
+    with pytest.raises(UsageError) as raised:
+        estimate(word)
+    # then
+    assert str(raised.value).startswith(message)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import tbmem
+from tbmem.cli.entry import main
 from tbmem.cli.main import COMMANDS
 
 
@@ -52,8 +53,26 @@ def test_wrong_input_is_one_line_and_exit_2(tmp_path: Path, arguments: list[str]
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1, done.stderr
-    assert done.stderr.startswith("tbmem: ")
+    named = f"tbmem {arguments[0]}" if arguments[0] in COMMANDS else "tbmem"
+    assert done.stderr.startswith(f"{named}: ")
     assert message in done.stderr
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, ""])
+def test_a_wrong_option_names_the_command_and_its_help(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # given
+    named = f"tbmem {command}".strip()
+    monkeypatch.setattr(sys, "argv", [*named.split(), "--nonsense"])
+    # when
+    with pytest.raises(SystemExit) as ended:
+        main()
+    # then
+    assert ended.value.code == 2
+    message = capsys.readouterr().err
+    assert message.startswith(f"{named}: No such option: --nonsense")
+    assert message.endswith(f". Try '{named} --help'\n")
 
 
 def test_without_a_command_there_is_help() -> None:

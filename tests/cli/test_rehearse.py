@@ -108,7 +108,7 @@ def test_a_program_that_fails_in_a_trial_shows_its_message(run: Run, programs: P
     done = run("rehearse", "--largest", "batch=66..99", "train.py", "--batch", "{}")
 
     assert done.code == 2
-    assert done.err == "ValueError: 66\ntbmem: train.py: the program failed by itself\n"
+    assert done.err == "ValueError: 66\ntbmem rehearse: train.py: the program failed by itself\n"
 
 
 PAGE = re.findall(r"```bash\n(.*?)```", (PROJECT / "docs" / "rehearse.md").read_text(), flags=re.DOTALL)

@@ -259,7 +259,7 @@ def test_wrong_input_is_one_line_and_exit_2(words: list[str], message: str, tmp_
 
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1, done.stderr
-    assert done.stderr.startswith("tbmem: ")
+    assert done.stderr.startswith("tbmem run: ")
     assert message in done.stderr
 
 

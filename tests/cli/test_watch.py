@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tbmem import MemoryMonitor
 from tests.cli.conftest import Run
 
 
@@ -82,3 +83,26 @@ def test_a_place_without_a_run_is_one_line_and_exit_2(place: str, message: str, 
 
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
     assert message in done.err
+
+
+def test_a_process_id_stands_for_the_run_that_it_writes(run: Run, tmp_path: Path) -> None:
+    # given this process, which trains
+    with MemoryMonitor(folder=tmp_path / "runs/mine", console=False) as monitor:
+        monitor.step()
+        # when
+        done = run("watch", os.getpid(), "--json")
+    # then
+    (view,) = json.loads(done.out)
+    assert view["run"] == "mine"
+
+
+def test_a_folder_named_as_a_number_comes_before_a_process(run: Run, finished_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "1").symlink_to(finished_run, target_is_directory=True)
+
+    assert run("watch", "1", "--once").code == 0
+
+
+def test_a_process_that_is_not_there_is_one_line(run: Run) -> None:
+    done = run("watch", 1 << 22)
+
+    assert (done.code, done.err) == (2, "tbmem watch: 4194304: no such process, and no such file or folder\n")

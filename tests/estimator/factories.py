@@ -357,3 +357,30 @@ def half() -> tuple[nn.Module, torch.Tensor, Any]:
     """A model that is made in bfloat16."""
     model = nn.Linear(1024, 1024, bias=False).to(torch.bfloat16)
     return model, torch.zeros(2, 1024, dtype=torch.bfloat16), lambda output, batch: output.float().sum()
+
+
+class _Fp8Weight(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.zeros(256, 512, dtype=torch.float8_e4m3fn))
+        self.head = nn.Linear(256, 4)
+
+    def forward(self, values: torch.Tensor) -> Any:
+        return self.head(values @ self.weight.to(values.dtype).t())  # type: ignore[operator]
+
+
+def fp8_weight() -> Any:
+    """A weight of 128 KiB in float8."""
+    return _Fp8Weight(), torch.zeros(4, 512), lambda output, batch: output.sum()
+
+
+class _Fp8Product(nn.Module):
+    def forward(self, values: torch.Tensor) -> Any:
+        one = torch.ones((), device=values.device)
+        small = values.to(torch.float8_e4m3fn)
+        return torch._scaled_mm(small, small.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+
+
+def fp8_product() -> Any:
+    """A scaled product, forward only."""
+    return _Fp8Product(), torch.zeros(256, 512)

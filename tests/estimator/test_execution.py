@@ -36,6 +36,8 @@ UNUSUAL = ("flexible", "narrow_values", "checks", "streams", "grouped", "names_i
 JOBS = {
     "linear": job("linear", batch=4),
     "inference": job("linear", inference=True),
+    "fp8 weight": job("fp8_weight"),
+    "fp8 product": job("fp8_product", inference=True, dtype="bfloat16"),
     "autocast": job("layers", inference=True, amp="bfloat16"),
     "inference mode": job("layers", inference=True, inference_mode=True, amp="bfloat16"),
     "infers": job("infers", inference=True),
@@ -345,3 +347,21 @@ def test_blocks_of_a_communication_stream_are_told_apart() -> None:
     assert set(run.stream[gathered]) - {0}
     assert not run.stream[run.category == Category.ACTIVATION].any()
     assert not executed("layers").stream.any()
+
+
+def test_float8_counts_a_byte_for_each_element_and_is_noted() -> None:
+    # given a weight of 256 x 512 in float8, and a product of two matrices of it
+    weight, product = executed("fp8 weight"), executed("fp8 product")
+    # then
+    assert any(
+        note.startswith("fp8: tensors in float8 are counted with a byte for each element") for note in weight.notes
+    )
+    assert any(note.startswith("fp8: ") for note in product.notes)
+    assert bytes_of(weight, Category.BUFFER) == 256 * 512
+    assert not any(note.startswith("fp8") for note in executed("linear").notes)
+
+
+@pytest.mark.parametrize("option", ["dtype", "amp"])
+def test_fp8_is_no_type_of_a_whole_model(option: str) -> None:
+    with pytest.raises(UsageError, match=f"{option} is 'fp8': no model is trained in fp8 as a whole"):
+        Job.of("gpt2", **{option: "fp8"})

@@ -95,6 +95,7 @@ class SampleFeed:
         self._has_private = self._has_heap = self._heap_interrupted = False
         self._workers = (-1, 0.0)
         self._updated: deque[tuple[int, bool | None]] = deque(maxlen=_REMEMBERED)
+        self._is_updating = False  # whether an optimizer has stepped so far
 
     def columns(self, samples: Sequence[MemorySample]) -> Sequence[Any]:
         """The samples as columns: all together where they are alike, else one by one."""
@@ -118,6 +119,8 @@ class SampleFeed:
             if self._interrupted:
                 self._resume(columns)
             if columns.updated[-1] is not None:
+                if not self._is_updating:
+                    self._begin_updates()
                 self._updated.extend(zip(columns.step, columns.updated, strict=True))
             self._judge_device(columns, events)
             for test in self._patterns:
@@ -177,8 +180,18 @@ class SampleFeed:
             True in columns.profiled
             or any(column.count(None) % count for column in levels)
             or any(column.count(column[0]) != count for column in (columns.host_available, columns.device_total))
+            or (not self._is_updating and columns.updated[0] != columns.updated[-1])
             or columns.step[0] <= self._warmup
         )
+
+    def _begin_updates(self) -> None:
+        """An optimizer has stepped for the first time, and created its state: what was usual before is not compared.
+
+        Where steps are micro-batches of gradient accumulation, this is after the warm-up steps.
+        """
+        self._is_updating = True
+        for test in self._spikes.values():
+            test.rebase()
 
     def _resume(self, columns: Any) -> None:
         self._interrupted = False

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
+from tbmem.analysis.recordings.step_events import StepEvents
 from tbmem.model.category import Phase
-from tbmem.model.columns import F64, I8, I32, I64, Bools
+from tbmem.model.columns import F64, I8, I64, Bools
 from tbmem.model.timeline import AllocationTimeline, Curve
 
 _TOLERANCE = 0.002
@@ -19,14 +19,6 @@ _LEAST = 4096
 _ROUNDING = 1e-6
 _PARTS = (Phase.BACKWARD, Phase.OPTIMIZER)
 """Phases at whose beginning steps are aligned."""
-
-
-class StepEvents(NamedTuple):
-    """The events of one step: from ``begin`` until before ``end``."""
-
-    step: int
-    begin: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,32 +55,6 @@ class LineOfSteps:
     def kept_each(self) -> int:
         """What every step keeps, but the first, which makes the optimizer's state."""
         return min(self.kept[1:], default=0)
-
-
-def steps_of(timeline: AllocationTimeline, device: int) -> list[StepEvents]:
-    """Steps of a device, in order; the last one may not be finished.
-
-    They are those that allocations are in, or what lies between two optimizer phases where that gives more: only some
-    steps of a long recording are numbered.
-    """
-    rows = timeline.rows.take((timeline.rows.device == device) & (timeline.rows.alloc_event >= 0))
-    rows = rows.take(np.argsort(rows.alloc_event, kind="stable"))
-    event = np.append(rows.alloc_event, timeline.devices[device].events)
-    numbered = _runs(rows.step, event)
-    is_optimizer = rows.phase == Phase.OPTIMIZER
-    # the first step begins with the recording, and the last one may not be finished
-    after = [0, *(np.flatnonzero(is_optimizer[:-1] & ~is_optimizer[1:]) + 1).tolist(), len(rows)]
-    between = [StepEvents(at + 1, *map(int, event[after[at : at + 2]])) for at in range(len(after) - 1)]
-    between = between if is_optimizer.any() else []
-    return between if len(between) > 2 * len(numbered) else numbered
-
-
-def _runs(step: I32, event: I64) -> list[StepEvents]:
-    """Steps of consecutive allocations with the same number."""
-    changes = np.flatnonzero(step[1:] != step[:-1]) + 1
-    begins, ends = [0, *changes.tolist()], [*changes.tolist(), len(step)]
-    runs = [StepEvents(int(step[a]), int(event[a]), int(event[b])) for a, b in zip(begins, ends, strict=True) if b]
-    return [run for run in runs if run.step >= 0 and run.end > run.begin]
 
 
 def folded_steps(

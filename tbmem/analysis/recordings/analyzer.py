@@ -15,6 +15,7 @@ from tbmem.analysis.recordings.lifetimes import MIN_GENERATIONS, lifetimes_of, s
 from tbmem.analysis.recordings.module_tree import merged_modules, module_codes, module_tree
 from tbmem.analysis.recordings.recommendations import DeviceFacts, recommendations_for
 from tbmem.analysis.recordings.result import Allocation, Analysis, DeviceAnalysis, Labels, PeakMoment
+from tbmem.analysis.recordings.step_table import recorded_steps
 from tbmem.analysis.source_lines import SourceLines
 from tbmem.model.address_book import AddressBook
 from tbmem.model.category import Basis, Category, Phase
@@ -119,6 +120,7 @@ class _Device(NamedTuple):
             lifetimes=lifetimes_of(state),
             suspects=suspects_of(state, self.lines, self.labels),
             recommendations=(),
+            steps=recorded_steps(timeline, number),
         )
         by_category = sums(timeline.rows.category[state.alive], timeline.rows.bytes[state.alive], len(Category))
         facts = DeviceFacts(

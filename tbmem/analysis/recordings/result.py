@@ -182,6 +182,24 @@ class Recommendation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedStep:
+    """One step of the recording; nanoseconds are on the host's clock, -1 where the recording has no times."""
+
+    step: int
+    """Its number; of steps without one the position, from 1."""
+    ns: int
+    forward_ns: int
+    backward_ns: int
+    optimizer_ns: int
+    other_ns: int
+    """Between the phases, as loading data; the four add up to ``ns``."""
+    allocated_bytes: int
+    """All allocations of the step, one after the other."""
+    freed_bytes: int
+    """All frees of the step, also of what is older."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceAnalysis:
     """What a recording says of one device."""
 
@@ -228,6 +246,7 @@ class DeviceAnalysis:
     lifetimes: tuple[LifetimeClass, ...]
     suspects: tuple[Suspect, ...]
     recommendations: tuple[Recommendation, ...]
+    steps: tuple[RecordedStep, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The device as plain JSON values."""

@@ -17,6 +17,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from tbmem.errors import UsageError
+from tbmem.estimator.factory_files import functions_in
+from tbmem.estimator.workload.batches import call_model
 from tbmem.estimator.workload.decoder import SHAPES, Decoder, DecoderShape
 from tbmem.estimator.workload.given import Given, resized, unpacked
 from tbmem.model.job import Job, is_factory
@@ -24,12 +26,6 @@ from tbmem.model.job import Job, is_factory
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 """Owner and model."""
 _KEYS = ("model", "batch", "loss", "optimizer", "step", "divided")
-
-
-def _call(model: nn.Module, batch: Any) -> Any:
-    if isinstance(batch, dict):
-        return model(**batch)
-    return model(*batch) if isinstance(batch, (tuple, list)) else model(batch)
 
 
 @dataclass(kw_only=True)
@@ -41,7 +37,7 @@ class Workload:
     """Batch of one accumulation step or microbatch, on the host."""
     loss: Callable[[nn.Module, Any], torch.Tensor]
     """Runs the model on a batch, and computes the loss."""
-    forward: Callable[[nn.Module, Any], Any] = _call
+    forward: Callable[[nn.Module, Any], Any] = call_model
     """Only runs the model."""
     optimizer: Callable[[Any], torch.optim.Optimizer] | None = None
     """Creates the user's own optimizer."""
@@ -177,6 +173,7 @@ def _from_factory(job: Job, factory: Callable[..., Any]) -> Workload:
         model=made["model"],
         batch=made["batch"],
         loss=_loss_of(job.model, made.get("loss")),
+        forward=partial(call_model, has_loss=made.get("loss") is not None),
         optimizer=made.get("optimizer"),
         step=made.get("step"),
         has_values=True,
@@ -206,7 +203,9 @@ def _load(where: str, name: str, job: Job) -> Callable[..., Any]:
         raise UsageError(f"--model {job.model}: {error}") from error
     factory = getattr(loaded, name, None)
     if not callable(factory):
-        raise UsageError(f"--model {job.model}: {module} has no function {name}")
+        file = str(getattr(loaded, "__file__", None))
+        known = f"; {functions_in(Path(file))}" if file.endswith(".py") else ""
+        raise UsageError(f"--model {job.model}: {module} has no function {name}{known}")
     return factory  # type: ignore[no-any-return]
 
 
@@ -215,7 +214,7 @@ def _loss_of(what: str, loss: Callable[..., torch.Tensor] | None) -> Callable[[n
         _check_loss(what, loss)
 
     def run(model: nn.Module, batch: Any) -> torch.Tensor:
-        output = _call(model, batch)
+        output = call_model(model, batch, has_loss=loss is not None)
         if loss is not None:
             return loss(output, batch)
         value = output

@@ -128,7 +128,7 @@ def write_report(
         FileFormatError: A file that was named is damaged or something else; nothing is left of the folder then.
         OSError: A file cannot be read or written.
     """
-    files = find_recordings(sources)
+    files = find_recordings(sources, on_skip)
     moment = now()
     written = format_moment(moment)
     title = name or (files[0].name if len(files) == 1 else f"{len(files)}_recordings")

@@ -8,6 +8,7 @@ from tbmem.analysis.recordings.result import Allocation, Analysis, DeviceAnalysi
 from tbmem.model.category import word_of
 from tbmem.present.lines import device_label
 from tbmem.present.text.analysis_tables import named_shares, peak_line
+from tbmem.present.text.step_lines import step_lines
 from tbmem.units import format_bytes
 
 _WIDTH = 100
@@ -45,6 +46,8 @@ def _device(device: DeviceAnalysis) -> list[str]:
     if named_shares(device.by_module):
         lines += _section("MODULES, AT THE PEAK") + list(_modules(device.modules))
         lines += _section("MODULES, REPEATED LAYERS TOGETHER") + _shares(device.by_module)
+    if device.steps:
+        lines += _section("STEPS") + step_lines(device.steps)
     if device.lifetimes:
         lines += _section("LIFETIMES") + [
             f"{group.name:<24}{group.count:>10,} allocations {_size(group.bytes)}"

@@ -18,6 +18,7 @@ from tbmem.model.category import Phase, word_of
 from tbmem.present.labels import shortened
 from tbmem.present.lines import SEPARATOR, device_label
 from tbmem.present.text.comparison_headline import headline
+from tbmem.present.text.step_lines import step_lines
 from tbmem.units import format_bytes, format_share, format_signed
 
 _TOP = 10
@@ -44,6 +45,8 @@ def _device_screen(device: DeviceAnalysis) -> RenderableType:
     parts.append(_categories(device.by_category))
     if phases := _phases(device):
         parts.append(Text(phases))
+    if device.steps:
+        parts.append(Text("\n".join(["Steps, on the host's clock:", *step_lines(device.steps, _TOP)]), no_wrap=True))
     parts.append(_largest(device.top))
     findings = [f"{advice.message} → {advice.setting}" for advice in device.recommendations]
     parts.append(_list("Findings", findings, "") if findings else Text("Findings: none"))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from tbmem.analysis.plots.folded_steps import folded_steps, lines_of_steps, steps_of
+from tbmem.analysis.plots.folded_steps import folded_steps, lines_of_steps
+from tbmem.analysis.recordings.step_events import steps_of
 from tbmem.model.columns import whole_numbers
 from tbmem.present.views.empty_states import ONE_STEP
 from tbmem.present.views.recording_view import RecordingView
@@ -27,7 +29,12 @@ def steps_view(recording: RecordingView, device: str | None = None) -> dict[str,
     steps = steps_of(timeline, number)
     # of many every n-th, counted from the last, in which a run may have failed
     shown = steps[:: -max(-(-len(steps) // _MOST_STEPS), 1)][::-1]
-    view: dict[str, Any] = {"head": recording.head(selected), "count": len(steps), "empty": None}
+    view: dict[str, Any] = {
+        "head": recording.head(selected),
+        "count": len(steps),
+        "empty": None,
+        "each": [asdict(step) for step in selected.steps],  # nanoseconds, -1 where not known, and bytes
+    }
     if len(shown) < 2:
         return {**view, "steps": [], "typical": [], "edges": [], "lines": [], "empty": ONE_STEP}
     folded = folded_steps(timeline, number, recording.curve(number), shown, COLUMNS)

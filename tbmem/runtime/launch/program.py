@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import shutil
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -148,6 +150,14 @@ class OptimizerRun:
         if self.memory.is_active:
             self.close_steps(error)
             self.memory.stop(error)
+
+    def discard(self) -> None:
+        """End the run without a summary, and remove its folder: it was not worth one."""
+        memory = self.memory
+        memory._config = replace(memory.config, output=replace(memory.config.output, summary=False))
+        memory.stop()
+        if memory.folder is not None:
+            shutil.rmtree(memory.folder, ignore_errors=True)
 
     def _step(self, optimizer: torch.optim.Optimizer) -> None:
         self.memory.step()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from tbmem.model.address_book import AddressBook, StorageNote
 from tbmem.model.category import Category
 from tbmem.runtime.process.optimizer_hook import OptimizerHook
+from tbmem.runtime.profiling.model_names import ModelNames, numbered
 from tbmem.runtime.profiling.saved_tensors import SavedTensorRecorder
 from tbmem.sources.torch_state import storages
 
@@ -19,8 +21,9 @@ class AddressRecorder:
     """Records the addresses of named tensors during a window; refers weakly to models and optimizers."""
 
     def __init__(self) -> None:
-        self._models: list[weakref.ref[torch.nn.Module]] = []
-        self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._models = ModelNames()
+        self._optimizers: weakref.WeakKeyDictionary[torch.optim.Optimizer, str] = weakref.WeakKeyDictionary()
+        """With the prefix of parameters that have no name."""
         self._parameter_names: dict[int, str] = {}
         self._module_names: dict[int, str] = {}
         self._named: dict[int, weakref.ref[Any]] = {}
@@ -31,19 +34,30 @@ class AddressRecorder:
         self._long_lived: set[tuple[str, int]] = set()
 
     def watch(self, model: torch.nn.Module | None, *optimizers: torch.optim.Optimizer) -> None:
-        """Register a model's names and optimizers; raises TypeError if an argument is neither."""
+        """Register a model's names and optimizers; raises TypeError if an argument is neither.
+
+        Names of several models begin with the variable of each in the calling function, or with its class.
+        """
         if not isinstance(model, torch.nn.Module | None):
             raise TypeError(f"watch() takes a torch.nn.Module first, not {type(model).__name__}")
         for optimizer in optimizers:
             if not isinstance(optimizer, torch.optim.Optimizer):
                 raise TypeError(f"watch() takes optimizers after the model, not {type(optimizer).__name__}")
-        self._optimizers.update(optimizers)
+        for optimizer in optimizers:
+            self._add_optimizer(optimizer)
         if model is not None:
-            self._models.append(weakref.ref(model))
-            for name, tensor in model.named_parameters():
-                self._name(tensor, name, self._parameter_names)
-            for name, module in model.named_modules():
-                self._name(module, name, self._module_names)
+            self._models.add(model, sys._getframe(1))
+            for prefix, each in self._models.items():
+                for name, tensor in each.named_parameters(prefix):
+                    self._name(tensor, name, self._parameter_names)
+                for name, module in each.named_modules(prefix=prefix):
+                    self._name(module, name, self._module_names)
+
+    def _add_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        if optimizer not in self._optimizers:
+            label = type(optimizer).__name__
+            last = numbered([*self._optimizers.values(), label])[-1]
+            self._optimizers[optimizer] = f"{last}." if self._optimizers else ""
 
     def _name(self, target: object, name: str, names: dict[int, str]) -> None:
         """Name an object by its ``id`` during its lifetime: a later object may have the same."""
@@ -88,7 +102,7 @@ class AddressRecorder:
 
     def _after_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Record gradients and state, which exist at this moment; zero_grad may follow."""
-        self._optimizers.add(optimizer)
+        self._add_optimizer(optimizer)
         if self._notes is None:
             return
         try:
@@ -99,19 +113,21 @@ class AddressRecorder:
 
     def _long_lived_notes(self) -> list[StorageNote]:
         notes: list[StorageNote] = []
-        for reference in self._models:
-            model = reference()
-            if model is not None:
-                notes += [*storages.model_notes(model), *storages.gradient_notes(model.named_parameters())]
+        for prefix, model in self._models.items():
+            notes += [*storages.model_notes(model, prefix), *storages.gradient_notes(model.named_parameters(prefix))]
         so_far = [*(self._notes or []), *notes]
         noted = {(note.device, note.address) for note in so_far if note.category is Category.PARAMETER}
         for optimizer in self._optimizers:
-            for name, parameter in storages.optimizer_parameters(optimizer, self._parameter_names):
+            for name, parameter in self._parameters_of(optimizer):
                 found = storages.tensor_notes(parameter, Category.PARAMETER, name)
                 notes += [note for note in found if (note.device, note.address) not in noted]
             notes += self._optimizer_notes(optimizer)
         return notes
 
     def _optimizer_notes(self, optimizer: torch.optim.Optimizer) -> Iterator[StorageNote]:
-        yield from storages.gradient_notes(storages.optimizer_parameters(optimizer, self._parameter_names))
-        yield from storages.optimizer_state_notes(optimizer, self._parameter_names)
+        yield from storages.gradient_notes(self._parameters_of(optimizer))
+        prefix = self._optimizers.get(optimizer, "")
+        yield from storages.optimizer_state_notes(optimizer, self._parameter_names, prefix)
+
+    def _parameters_of(self, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
+        return storages.optimizer_parameters(optimizer, self._parameter_names, self._optimizers.get(optimizer, ""))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tbmem.errors import UsageError
 from tbmem.model.files import MONITOR_LOG, PLUGIN_FOLDER
-from tbmem.sources.runs.recording_files import IN_FOLDERS, short_names
+from tbmem.sources.runs.recording_files import IN_FOLDERS, current_of, short_names
 
 LOG, ESTIMATE, TRACE, SNAPSHOT, TIMELINE = "log", "estimate", "trace", "snapshot", "timeline"
 _RANK = re.compile(r"rank[_\-]?(\d+)", re.IGNORECASE)
@@ -215,14 +215,17 @@ class RunFiles(NamedTuple):
 
 
 def find_runs(path: str | os.PathLike[str]) -> list[RunFiles]:
-    """The runs in a folder, a run folder or a live log, oldest first; UsageError if there is none."""
+    """The runs in a folder, a run folder or a live log, oldest first; UsageError if there is none.
+
+    Those in an ``archived`` folder are left out if there are others.
+    """
     folder = Path(path).expanduser()
     if folder.is_file():
         return [RunFiles(folder.name, folder, (folder,))]
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such file or folder")
     logs: dict[Path, list[Path]] = {}
-    for log in sorted(folder.rglob(MONITOR_LOG)):
+    for log in current_of(sorted(folder.rglob(MONITOR_LOG)), lambda path: path, folder):
         logs.setdefault(run_folder(log, folder), []).append(log)
     if not logs:
         raise UsageError(f"{folder}: no run of tbmem: there is no {MONITOR_LOG} below it")

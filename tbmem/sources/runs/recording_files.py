@@ -5,9 +5,9 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tbmem.errors import FileFormatError
 from tbmem.model.files import ADDRESS_BOOK_SUFFIX, SNAPSHOT_SUFFIX, TRACE_SUFFIX
@@ -21,7 +21,12 @@ _SUFFIXES = (
     *(TRACE_SUFFIX, TRACE_SUFFIX.removesuffix(".gz"), SNAPSHOT_SUFFIX, ".tbmem.npz", ".json.gz", ".json"),
     *(".pickle.gz", ".pickle", ".pkl.gz", ".pkl", ".gz"),
 )
+_Item = TypeVar("_Item")
 _UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+ARCHIVED = "archived"
+"""Name of folders whose recordings and runs are left out where a folder above them is read."""
 
 
 class NothingFoundError(FileFormatError):
@@ -37,18 +42,36 @@ class RecordingFile(NamedTuple):
     """Whether the user named this file; others are skipped if they turn out to be something else."""
 
 
-def find_recordings(paths: Iterable[str | os.PathLike[str]]) -> tuple[RecordingFile, ...]:
+def find_recordings(
+    paths: Iterable[str | os.PathLike[str]], on_skip: Callable[[str], None] | None = None
+) -> tuple[RecordingFile, ...]:
     """Find recordings in files, folders (and all below) and patterns such as ``'run/*/rank*.pickle'``.
+
+    Args:
+        paths: Files, folders and patterns.
+        on_skip: Called with a sentence for each folder whose archived recordings are left out.
 
     Raises:
         FileFormatError: A path does not exist, or nothing is found in it.
     """
     files: dict[Path, bool] = {}
     for argument in paths:
-        for path, named in _expand(os.path.expanduser(os.fspath(argument))):
+        text = os.path.expanduser(os.fspath(argument))
+        found = _expand(text)
+        current = current_of(found, lambda recording: recording[0], Path(text)) if os.path.isdir(text) else found
+        if on_skip is not None and len(current) < len(found):
+            count = len(found) - len(current)
+            on_skip(f"{text}: {count} recording{'s' * (count > 1)} in {ARCHIVED}; name that folder to read them")
+        for path, named in current:
             files[path] = files.get(path, False) or named
     names = short_names(list(files))
     return tuple(RecordingFile(path, name, named) for (path, named), name in zip(files.items(), names, strict=True))
+
+
+def current_of(items: Sequence[_Item], path_of: Callable[[_Item], Path], folder: Path) -> list[_Item]:
+    """The items that are in no ``archived`` folder below ``folder``; all, if there are no others."""
+    current = [item for item in items if ARCHIVED not in path_of(item).relative_to(folder).parts[:-1]]
+    return current or list(items)
 
 
 def _expand(text: str) -> list[tuple[Path, bool]]:

@@ -55,11 +55,11 @@ def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         yield from (tensor.ccol_indices(), tensor.row_indices(), tensor.values())
 
 
-def model_notes(model: torch.nn.Module) -> Iterator[StorageNote]:
-    """Parameters and buffers of a model by their names in it; a tied weight has its first name."""
-    for name, parameter in model.named_parameters():
+def model_notes(model: torch.nn.Module, prefix: str = "") -> Iterator[StorageNote]:
+    """Parameters and buffers of a model by their names in it, below ``prefix``; a tied weight has its first name."""
+    for name, parameter in model.named_parameters(prefix):
         yield from tensor_notes(parameter, Category.PARAMETER, name)
-    for name, buffer in model.named_buffers():
+    for name, buffer in model.named_buffers(prefix):
         yield from tensor_notes(buffer, Category.BUFFER, name)
 
 
@@ -72,17 +72,19 @@ def gradient_notes(parameters: Iterable[tuple[str, torch.Tensor]]) -> Iterator[S
 
 
 def optimizer_parameters(
-    optimizer: torch.optim.Optimizer, names: Mapping[int, str]
+    optimizer: torch.optim.Optimizer, names: Mapping[int, str], prefix: str = ""
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """An optimizer's parameters with their names by ``id``, or else by position, ``group0.param3``."""
+    """An optimizer's parameters with their names by ``id``, or else ``prefix`` and position, ``group0.param3``."""
     for number, group in enumerate(optimizer.param_groups):
         for position, parameter in enumerate(group["params"]):
-            yield names.get(id(parameter), f"group{number}.param{position}"), parameter
+            yield names.get(id(parameter), f"{prefix}group{number}.param{position}"), parameter
 
 
-def optimizer_state_notes(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> Iterator[StorageNote]:
-    """Tensors in an optimizer's state, such as ``head.weight.exp_avg``."""
-    for name, parameter in optimizer_parameters(optimizer, names):
+def optimizer_state_notes(
+    optimizer: torch.optim.Optimizer, names: Mapping[int, str], prefix: str = ""
+) -> Iterator[StorageNote]:
+    """Tensors in an optimizer's state, such as ``head.weight.exp_avg``, named as by ``optimizer_parameters``."""
+    for name, parameter in optimizer_parameters(optimizer, names, prefix):
         for key, value in _tensors(optimizer.state.get(parameter, {})):
             yield from tensor_notes(value, Category.OPTIMIZER_STATE, f"{name}.{key}")
 

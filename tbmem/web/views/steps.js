@@ -1,7 +1,7 @@
 // The recorded steps laid over each other: only what differs from the typical step is coloured.
 
 import { choice, el, labelled, section } from "../dom.js";
-import { bytes, signedBytes, whole } from "../format.js";
+import { bytes, duration, signedBytes, whole, word } from "../format.js";
 import { LineChart } from "../lines.js";
 import { emptyState } from "../parts.js";
 import { deviceChoice, noRecording } from "../shell.js";
@@ -11,11 +11,14 @@ import { colours, stepColour } from "../theme.js";
 
 export const stepsView = { name: "steps", title: "Steps", needs: "recording", draw };
 
+const EACH = "duration on the host's clock, and by phase: each lasts from its first allocation to that of another; bytes that the step allocated and freed";
+
 async function draw(context) {
   if (!context.file) return noRecording(context.item);
   const { run, file, device } = context;
   const answer = await context.ask("steps", { run, file, device });
-  if (answer.empty) return el("div", {}, deviceChoice(answer.head), emptyState(answer.empty));
+  const each = answer.each.length ? section("Each step", EACH, eachStep(answer)) : null;
+  if (answer.empty) return el("div", {}, deviceChoice(answer.head), emptyState(answer.empty), each);
   const base = get("fold") === "begin";
   const modes = [["level", "level"], ["begin", "from the step's begin"]];
   const mode = choice(modes, get("fold") || "level", (value) => set({ fold: value === "level" ? null : value }), { id: "fold" });
@@ -27,6 +30,7 @@ async function draw(context) {
     {},
     el("div", { class: "bar" }, deviceChoice(answer.head), labelled("show", mode), el("span", { class: "note" }, summary(answer))),
     section("Steps laid over each other", `${some}; grey: as the typical step, coloured: different, later steps redder`, chart.node),
+    each,
     section("What differs", "source lines that allocate more in one step, or whose memory stays after each", differences(answer)),
   );
 }
@@ -87,4 +91,33 @@ function differences({ lines, steps }) {
   ];
   const found = lines.map((line) => ({ ...line, steps: steps.length }));
   return table({ id: "steps-lines", name: "steps", columns, rows: found, sort: null, search: found.length > 8 });
+}
+
+/** Duration of each step and phase, and what it allocated and freed. */
+function eachStep({ each }) {
+  const time = (key, label) => ({ key, label, kind: "whole", width: "110px", text: (row) => (row[key] < 0 ? duration(null) : `${(row[key] / 1e6).toFixed(3)} ms`) });
+  const columns = [
+    { key: "step", label: "step", kind: "whole", width: "70px" },
+    time("ns", "duration"),
+    time("forward_ns", word("FORWARD")),
+    time("backward_ns", word("BACKWARD")),
+    time("optimizer_ns", word("OPTIMIZER")),
+    time("other_ns", word("OTHER")),
+    { key: "allocated_bytes", label: "allocated", kind: "bytes" },
+    { key: "freed_bytes", label: "freed", kind: "bytes" },
+  ];
+  return el("div", {}, each.length > 1 ? new LineChart({ id: "steps-freed", label: "Allocated and freed bytes of each step", height: 160 }, allocatedAndFreed(each)).node : null, table({ id: "steps-each", name: "each step", columns, rows: each, sort: null }));
+}
+
+/** What each step allocated, and what it freed: a step between the lines keeps the difference. */
+function allocatedAndFreed(each) {
+  const x = each.map((row) => row.step);
+  const line = (name, key, colour) => ({ name, x, y: each.map((row) => row[key]), colour, width: 1.4 });
+  const lines = [line("allocated", "allocated_bytes", stepColour(1)), line("freed", "freed_bytes", stepColour(0))];
+  return {
+    lines,
+    uprights: [],
+    top: Math.max(...lines.flatMap(({ y }) => y)),
+    x: { title: "step", extent: [x[0], x[x.length - 1]], text: (value) => whole(Math.round(value)) },
+  };
 }

@@ -130,3 +130,24 @@ def test_a_peak_that_is_high_beside_what_is_alive_only_is_no_spike() -> None:
     events = [event for columns in feed.columns([*usual, high, *rest]) for event in feed.take(columns)]
     # then
     assert not [event for event in events if isinstance(event, ExcursionEvent)]
+
+
+@pytest.mark.parametrize("together", [1, 10])
+@pytest.mark.parametrize("parts", [4, 32, 128])
+def test_the_first_step_of_an_optimizer_after_many_micro_batches_is_no_change_of_level(
+    parts: int, together: int, make_sample: MakeSample
+) -> None:
+    # given: gradients of 10 GiB live until the optimizer steps, and its first step creates a state of 20 GiB
+    feed, samples = SampleFeed(PatternsConfig()), []
+    for step in range(1, 6 * parts + 1):
+        base, updated = (20.0 if step < parts else 40.0), step % parts == 0
+        level, known = base if updated else base + 10, updated if step >= parts else None
+        samples.append(make_sample(step, level, base + 18 + step % 3 / 10, updated=known))
+    # when
+    events = []
+    for start in range(0, len(samples), together):
+        for columns in feed.columns(samples[start : start + together]):
+            events += feed.take(columns)
+    events += feed.close()
+    # then
+    assert [event for event in events if isinstance(event, ExcursionEvent)] == []

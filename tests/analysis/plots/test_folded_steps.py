@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tbmem.analysis.plots.folded_steps import StepEvents, folded_steps, lines_of_steps, steps_of
+from tbmem.analysis.plots.folded_steps import folded_steps, lines_of_steps
+from tbmem.analysis.recordings.step_events import steps_of
 from tbmem.model.category import Phase
 from tbmem.model.timeline import AllocationTimeline
 from tests.analysis.timelines import recording
@@ -31,24 +32,6 @@ def training(number: int, at: int, activation: int = 100, kept: int = 0, ends: b
 
 def _fold(timeline: AllocationTimeline, columns: int = 10) -> Any:
     return folded_steps(timeline, 0, timeline.curve(0), steps_of(timeline, 0), columns)
-
-
-def test_numbered_steps() -> None:
-    timeline = recording(*training(4, 0), *training(5, 10), {"bytes": 1, "begin": 20, "step": -1})
-
-    assert steps_of(timeline, 0) == [StepEvents(4, 0, 10), StepEvents(5, 10, 20)]
-
-
-def test_without_numbers_a_step_ends_with_the_optimizers_phase() -> None:
-    # given three steps, of which the last ran out of memory in its backward pass
-    timeline = recording(*training(-1, 0), *training(-1, 10), *training(-1, 20, ends=False))
-    # then
-    assert steps_of(timeline, 0) == [StepEvents(1, 0, 10), StepEvents(2, 10, 20), StepEvents(3, 20, 29)]
-
-
-def test_a_recording_without_either_has_no_steps() -> None:
-    assert steps_of(recording({"bytes": 1, "begin": 0}), 0) == []
-    assert steps_of(recording(), 0) == []
 
 
 def test_equal_steps_do_not_differ_though_one_has_more_events() -> None:

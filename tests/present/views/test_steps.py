@@ -41,3 +41,11 @@ def test_the_end_of_an_unfinished_step_is_null() -> None:
 
     assert view["steps"][2]["bytes"][-1] is None
     assert None not in view["typical"]
+
+
+def test_each_step_is_listed_also_a_single_one() -> None:
+    (single,) = steps_view(view_of(recording(*training(1, 0))))["each"]
+    several = steps_view(view_of(recording(*(row for n in range(70) for row in training(n, 10 * n)))))["each"]
+
+    assert (single["step"], single["allocated_bytes"], single["freed_bytes"]) == (1, 150 * MIB, 150 * MIB)
+    assert [step["step"] for step in several] == list(range(70))

@@ -133,3 +133,55 @@ def test_times_are_unix_nanoseconds_in_order() -> None:
     times = book.time_ns.tolist()
     assert times == sorted(times)
     assert before <= times[0] <= times[-1] <= time.time_ns()
+
+
+def test_names_of_two_models_begin_with_their_variables() -> None:
+    # given two models with the same names inside
+    generator, generators = _training()
+    critic, critics = _training()
+    recorder = AddressRecorder()
+    recorder.watch(generator, generators)
+    recorder.watch(critic, critics)
+
+    # when a step of one of them is recorded
+    found = _bytes(_record(recorder, generator, generators))
+
+    # then no name is that of both
+    names = {f"{model}.{name}" for model in ("generator", "critic") for name, _ in generator.named_parameters()}
+    assert set(found[Category.PARAMETER]) == names
+    assert set(found[Category.GRADIENT]) == {name for name in names if name.startswith("generator.")}
+    assert {name.partition(".")[0] for name in found[Category.OPTIMIZER_STATE]} == {"generator"}
+    assert set(found[Category.ACTIVATION]) <= {"generator.0", "generator.1", "generator.2"}
+
+
+def test_the_same_model_and_its_parts_are_one_model() -> None:
+    # given a model that is watched twice, and a part of it before and after
+    model, optimizer = _training()
+    head = model[2]
+    recorder = AddressRecorder()
+    for each in (head, model, model, head):
+        recorder.watch(each, optimizer)
+
+    # when a step is recorded
+    found = _bytes(_record(recorder, model, optimizer))
+
+    # then the names are the model's own
+    assert set(found[Category.PARAMETER]) == {name for name, _ in model.named_parameters()}
+
+
+def test_parameters_without_a_name_are_told_apart_by_their_optimizers() -> None:
+    # given two optimizers of models that nobody watches
+    first, second = _training(), _training()
+    recorder = AddressRecorder()
+    recorder.open()
+    recorder.begin()
+    # when both step
+    _step(*first)
+    _step(*second)
+    book = recorder.end({})
+    recorder.close()
+
+    # then the names of the second begin with its class
+    names = set(_bytes(book)[Category.GRADIENT])
+    assert {name.partition(".group")[0] for name in names if not name.startswith("group")} == {"AdamW"}
+    assert len(names) == 2 * len(list(first[0].parameters()))

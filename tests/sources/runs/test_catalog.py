@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tbmem.model.files import MONITOR_LOG
-from tbmem.sources.runs.catalog import Catalog, Root, Run, is_inside, roots_of
+from tbmem.sources.runs.catalog import Catalog, Root, Run, find_runs, is_inside, roots_of
 
 
 def touch(path: Path, text: str = "x") -> Path:
@@ -133,3 +133,14 @@ def test_five_hundred_runs(tmp_path: Path) -> None:
         touch(tmp_path / f"run{number:03}" / MONITOR_LOG)
 
     assert len(runs(Root(tmp_path))) == 500
+
+
+def test_archived_runs_are_left_out_unless_they_are_named_or_alone(tmp_path: Path) -> None:
+    # given
+    for run in ("new", "archived/old"):
+        log = tmp_path / run / MONITOR_LOG
+        log.parent.mkdir(parents=True)
+        log.touch()
+    # when / then
+    assert [run.name for run in find_runs(tmp_path)] == ["new"]
+    assert [run.name for run in find_runs(tmp_path / "archived")] == ["old"]

@@ -76,3 +76,30 @@ def test_nothing_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pa
         find_recordings([path])
 
     assert "\n" not in str(caught.value)
+
+
+def test_archived_recordings_are_left_out_and_counted(tmp_path: Path) -> None:
+    # given a folder of results with older ones below
+    for name in ("20261114_new/rank0.pickle", "archived/20261101_old/rank0.pickle", "archived/rank1.pickle"):
+        path = tmp_path / "results" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    said: list[str] = []
+
+    # when it is read
+    found = find_recordings([tmp_path / "results"], said.append)
+
+    # then the older ones are left out, which is said
+    assert [each.path.parent.name for each in found] == ["20261114_new"]
+    assert said == [f"{tmp_path}/results: 2 recordings in archived; name that folder to read them"]
+    # and they are read where they are named, in any way
+    assert len(find_recordings([tmp_path / "results/archived"])) == 2
+    assert len(find_recordings([tmp_path / "results/archived/20261101_old"])) == 1
+    assert len(find_recordings([f"{tmp_path}/results/*/rank*.pickle"])) == 2
+
+
+def test_a_folder_with_archived_recordings_only_is_read(tmp_path: Path) -> None:
+    (tmp_path / "archived").mkdir()
+    (tmp_path / "archived/rank0.pickle").touch()
+
+    assert len(find_recordings([tmp_path])) == 1
