@@ -20,7 +20,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("present",),
     ("estimator", "runtime", "offline"),
     ("rehearsal",),
-    ("plugin", "integrations", "demo", "pytest_plugin"),
+    ("plugin", "integrations", "sinks", "demo", "pytest_plugin"),
     ("cli",),
 )
 """From the ground up: a package imports only what stands on a lower floor. `version` is the package's `__version__`."""
@@ -50,7 +50,17 @@ ORDER: dict[str, tuple[str, ...]] = {
         "sweep",
     ),
     "runtime": (
-        *("process", "background_writer", "finding_listeners", "profiling", "evidence", "oom", "meter", "record"),
+        *(
+            "process",
+            "background_writer",
+            "finding_listeners",
+            "metric_sinks",
+            "profiling",
+            "evidence",
+            "oom",
+            "meter",
+            "record",
+        ),
         *("monitor", "profiler", "callback", "launch"),
     ),
     "offline": ("live_logs", "analyze", "queries", "reports"),
@@ -72,6 +82,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "offline": {"numpy", "yaml"},
     "plugin": {"tensorboard", "werkzeug"},
     "integrations": {"torch"},
+    "sinks": set(),
     "demo": {"torch"},
     "pytest_plugin": {"pytest"},
     "cli": {"typer", "rich", "yaml", "torch"},
@@ -86,8 +97,13 @@ FRAMEWORKS = {
     "accelerate": {"accelerate"},
     "ignite": {"ignite"},
     "keras": {"keras"},
+    "wandb": {"requests", "wandb"},
+    "mlflow": {"mlflow"},
+    "comet": {"comet_ml"},
+    "prometheus": {"prometheus_client"},
+    "opentelemetry": {"opentelemetry"},
 }
-"""The one framework that each adapter may import."""
+"""The one framework that each adapter may import, and the one logger of each sink."""
 
 
 def _floor(path: Path) -> str:
@@ -125,7 +141,9 @@ def test_imports_go_down_only(path: Path) -> None:
                 order = ORDER[package]
                 assert order.index(rest[1]) < order.index(part[0]), f"{path} imports {name}"
         elif top not in sys.stdlib_module_names and top != "_typeshed":
-            allowed = THIRD_PARTY[floor] | (FRAMEWORKS.get(path.stem, set()) if floor == "integrations" else set())
+            allowed = THIRD_PARTY[floor] | (
+                FRAMEWORKS.get(path.stem, set()) if floor in ("integrations", "sinks") else set()
+            )
             allowed = allowed | {"torch"} if package == "sources" and part[0] in USE_TORCH else allowed
             assert top in allowed, f"{path} imports {name}"
 

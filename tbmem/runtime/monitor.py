@@ -35,6 +35,7 @@ from tbmem.runtime.background_writer import (
 from tbmem.runtime.evidence.investigator import Investigator, loop_frame
 from tbmem.runtime.evidence.peak_lines import PeakLines, PeakSource
 from tbmem.runtime.finding_listeners import FindingListeners, Listener
+from tbmem.runtime.metric_sinks import MetricSinks, Sinks
 from tbmem.runtime.oom.flight_recorder import FlightRecorder
 from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.lifecycle import Lifecycle, Process, Rank, find_rank
@@ -98,10 +99,12 @@ class MemoryMonitor(Lifecycle):
         is_free: Returns whether no profiler window overlaps the next ``n`` steps.
         flight: Reports why memory ran out.
         on_finding: Functions that are called with each finding that is shown, in a thread of their own.
+        sinks: Other loggers that receive scalars, findings and the summary: names such as ``"wandb"``, or objects.
         **overrides: Fields of ``config`` by name, such as ``log_every_n_steps=1``.
 
     Raises:
-        ConfigError: An override is unknown or does not fit.
+        ConfigError: An override is unknown or does not fit, or a sink is unknown.
+        MissingDependencyError: The library of a sink is not installed.
     """
 
     def __init__(
@@ -119,6 +122,7 @@ class MemoryMonitor(Lifecycle):
         is_free: Callable[[int], bool] = lambda steps: True,
         flight: FlightRecorder | None = None,
         on_finding: Sequence[Listener] = (),
+        sinks: Sinks = (),
         **overrides: Any,
     ) -> None:
         super().__init__(guard)
@@ -136,6 +140,7 @@ class MemoryMonitor(Lifecycle):
         self._is_free = is_free
         self._flight, self._owns_flight = flight, flight is None
         self._listeners = on_finding
+        self._metric_sinks = MetricSinks(sinks, self._guard)
         self._investigator: Investigator | None = None
         self._peak_lines: PeakLines | None = None
         self._devices: dict[str, _DeviceState] = {}
@@ -193,7 +198,8 @@ class MemoryMonitor(Lifecycle):
         scalars = self._folder.path if self._folder is not None and self.config.scalars else None
         lines = LineSink(self._every, self.config.line_seconds) if self._console else None
         sinks = open_sinks(self._guard, self.log_path, scalars, lines)
-        sinks.append(FindingListeners(self._listeners, self._guard))
+        sinks += [FindingListeners(self._listeners, self._guard), self._metric_sinks]
+        self._metric_sinks.begin(self._folder.path if self._folder is not None else None, rank.rank)
         self._background = BackgroundWriter(sinks, tasks, self._guard, row_steps=self._every)
         self._background.put(log_header(rank, self.config, self._about))
         self._background.start()
@@ -346,6 +352,7 @@ class MemoryMonitor(Lifecycle):
 
     def _process_batch(self, now: float) -> Sequence[Finding]:
         findings = self._judge()
+        self._metric_sinks.join()
         if self._flight is not None:
             self._flight.settle()
         is_waiting, investigator = False, self._investigator
