@@ -67,8 +67,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet -c constraints.txt -e . --group dev
 	@touch $@
 
-$(VENV)/.frameworks: $(VENV)/.installed  ## what the adapters are tested with; their tests skip without it
-	$(BIN)/pip install --quiet -c constraints.txt --group frameworks
+$(VENV)/.frameworks: $(VENV)/.installed  ## what adapters and sinks are tested with; their tests skip without it
+	$(BIN)/pip install --quiet -c constraints.txt --group frameworks --group loggers
 	@touch $@
 
 $(TORCH_VERSIONS:%=.venv-torch-%/.installed): .venv-torch-%/.installed: pyproject.toml constraints.txt

@@ -22,7 +22,15 @@ from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.worker import Worker
 
 GROUP = "tbmem.sinks"
-"""Entry points of the sinks that can be named in a configuration, tbmem's own and those of other packages."""
+"""Entry points by which a package adds a sink that a configuration can name."""
+_OWN = {
+    "wandb": "tbmem.sinks.wandb:WandbSink",
+    "mlflow": "tbmem.sinks.mlflow:MlflowSink",
+    "comet": "tbmem.sinks.comet:CometSink",
+    "prometheus": "tbmem.sinks.prometheus:PrometheusSink",
+    "opentelemetry": "tbmem.sinks.opentelemetry:OpenTelemetrySink",
+}
+"""tbmem's own, loaded by name as those of packages are: each needs a library that may be missing."""
 _WAITING = 10_000
 """Points and findings that may wait for a sink that does not respond."""
 _ALONE_SECONDS = 60.0
@@ -127,8 +135,8 @@ def _load(text: str) -> MetricSink:
     try:
         make = entry.load()
     except ImportError as error:
-        package = f"'{entry.dist.name}[{name}]'" if entry.dist is not None else name
-        reason = f"output.sinks: {name} cannot be loaded ({error}): pip install {package}"
+        package = entry.dist.name if entry.dist is not None else "tbmem"
+        reason = f"output.sinks: {name} cannot be loaded ({error}): pip install '{package}[{name}]'"
         raise MissingDependencyError(" ".join(reason.split())) from error
     try:
         sink: MetricSink = make(target) if target else make()
@@ -138,10 +146,12 @@ def _load(text: str) -> MetricSink:
 
 
 def _entry(name: str) -> EntryPoint:
+    if name in _OWN:
+        return EntryPoint(name, _OWN[name], GROUP)
     known = {entry.name: entry for entry in entry_points(group=GROUP)}
     if name not in known:
-        close = get_close_matches(name, list(known), n=1)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(sorted(known))}"
+        close = get_close_matches(name, [*_OWN, *known], n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join([*_OWN, *known])}"
         raise ConfigError(f"output.sinks: no sink {name!r}; {hint}")
     return known[name]
 

@@ -24,7 +24,8 @@ class CometSink(MetricSink):
     name = "comet"
 
     def join(self) -> bool:  # noqa: D102
-        self._experiment: Any = comet_ml.get_running_experiment()
+        running = comet_ml.get_running_experiment()  # also one that has ended
+        self._experiment: Any = None if running is None or running.ended else running
         return self._experiment is not None
 
     def open(self, run: RunInfo) -> None:
@@ -45,7 +46,7 @@ class CometSink(MetricSink):
 
     def alert(self, finding: Finding) -> None:  # noqa: D102
         self._experiment.add_tag(f"memory {finding.kind.value}")
-        self._experiment.log_text(finding.message, step=finding.last_step, metadata=finding.to_dict())
+        self._experiment.log_text(finding.message, metadata=finding.to_dict())  # a step would become the program's
 
     def summarize(self, summary: Summary) -> None:  # noqa: D102
         self._experiment.log_others(dict(summary.values))

@@ -62,11 +62,11 @@ class PrometheusSink(MetricSink):
         for metric in self._metrics.values() if self._given is not None else ():
             self._registry.unregister(metric)
 
-    def _metric(self, kind: Any, name: str, unit: str = "", **labels: str) -> Any:
+    def _metric(self, type_: Any, name: str, unit: str = "", **labels: str) -> Any:
         labels = {**self._labels, **labels}
         if name not in self._metrics:
             text = f"{name.removeprefix('tbmem_').replace('_', ' ')} of a training run"
-            self._metrics[name] = kind(name, text, list(labels), unit=unit, registry=self._registry)
+            self._metrics[name] = type_(name, text, list(labels), unit=unit, registry=self._registry)
         return self._metrics[name].labels(**labels)
 
     def _write(self) -> None:
