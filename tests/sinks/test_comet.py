@@ -44,9 +44,7 @@ def test_the_programs_experiment_has_the_scalars_of_tensorboard_and_goes_on(logg
     assert {tag: metrics[tag] for tag in points} == points
     # and what it logs without a step has none of tbmem's
     assert list(metrics["loss"]) == [None]
-    text = json.dumps(messages)
-    assert LEAK.message in text
-    assert "memory leak" in text
+    assert LEAK.message in json.dumps(messages)
 
 
 def test_without_an_experiment_there_is_one_of_its_own(logged: Logged, tmp_path: Path) -> None:

@@ -12,14 +12,14 @@ from tests.conftest import GIB
 from tests.sinks.conftest import LEAK, PEAK, Logged
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="not installed: pip install --group loggers")
-from opentelemetry import _logs, metrics  # noqa: E402  (only where it is installed)
-from opentelemetry.sdk._logs import LoggerProvider  # noqa: E402
-from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor  # noqa: E402
-from opentelemetry.sdk.metrics import MeterProvider  # noqa: E402
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader  # noqa: E402
+from opentelemetry import _logs, metrics
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from tbmem.present.scalars import scalars_of  # noqa: E402
-from tbmem.sinks import opentelemetry as sink  # noqa: E402
+from tbmem.present.scalars import scalars_of
+from tbmem.sinks import opentelemetry as sink
 
 
 @pytest.fixture
