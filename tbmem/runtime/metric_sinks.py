@@ -103,6 +103,9 @@ class MetricSink:
     def summarize(self, summary: Summary) -> None:
         """Log verdict and peak of the run."""
 
+    def flush(self) -> None:
+        """Pass on what has been logged; called after each batch, which comes at most twice a second."""
+
     def close(self) -> None:
         """Flush, and end a run of tbmem's own."""
 
@@ -192,6 +195,7 @@ class _Feed:
         held, self._held = self._held, []
         for kind, group in groupby(held, type):
             self._pass_on(kind, list(group))
+        self._guard.run(self.part, self.sink.flush)
         if is_last:
             with contextlib.suppress(Exception):  # a sink that has failed was reported
                 self.sink.close()

@@ -11,15 +11,13 @@ from mlflow.environment_variables import MLFLOW_RUN_ID
 from tbmem.model.finding import Finding
 from tbmem.runtime.metric_sinks import MetricSink, Point, RunInfo, Summary
 
-_MOST_METRICS, _MOST_LETTERS = 1000, 5000
-"""MLflow's limits of a request and of a tag."""
+_MOST_METRICS, _MOST_LETTERS = 1000, 5000  # MLflow's limits of a request and of a tag
 
 
 class MlflowSink(MetricSink):
     """Scalars as metrics, findings and the verdict as tags, the peak as a metric.
 
-    Args:
-        run_id: Run to log to, of a program that uses a client; by default the active one, or that of ``MLFLOW_RUN_ID``.
+    They go to ``run_id`` if it is given (for programs that use a client), to the active run, or to ``MLFLOW_RUN_ID``.
     """
 
     name = "mlflow"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from opentelemetry import _logs, metrics
@@ -13,14 +12,14 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
 from tbmem.model.finding import Finding, Severity
-from tbmem.present.scalars import scalars_of
-from tbmem.runtime.metric_sinks import MetricSink, Point, RunInfo, Summary
+from tbmem.runtime.metric_sinks import RunInfo, Summary
+from tbmem.sinks.gauges import GaugeSink
 
 _UNITS = {"bytes": "By", "percent": "%", "": "1"}
 _LEVELS = dict(zip(Severity, (SeverityNumber.INFO, SeverityNumber.WARN, SeverityNumber.ERROR), strict=True))
 
 
-class OpenTelemetrySink(MetricSink):
+class OpenTelemetrySink(GaugeSink):
     """Gauges such as ``tbmem.memory.allocated`` (By), events ``tbmem.finding`` and ``tbmem.verdict``.
 
     They go to the program's global providers; without any, to OTLP over HTTP, as ``OTEL_EXPORTER_OTLP_*`` say.
@@ -38,15 +37,8 @@ class OpenTelemetrySink(MetricSink):
         if self._is_own:
             reader = PeriodicExportingMetricReader(metric_exporter.OTLPMetricExporter())
             self._providers = [MeterProvider([reader]), LoggerProvider()]
-            exporter = export.BatchLogRecordProcessor(_log_exporter.OTLPLogExporter())
-            self._providers[1].add_log_record_processor(exporter)
+            self._providers[1].add_log_record_processor(export.BatchLogRecordProcessor(_log_exporter.OTLPLogExporter()))
         self._meter, self._logger = self._providers[0].get_meter("tbmem"), self._providers[1].get_logger("tbmem")
-
-    def log(self, points: Sequence[Point]) -> None:  # noqa: D102
-        for sample in points[-1].samples:
-            self._set("tbmem.step", sample.step, "1", sample.device)
-            for name, value, unit in scalars_of(sample):
-                self._set(f"tbmem.memory.{name}", value, _UNITS[unit], sample.device)
 
     def alert(self, finding: Finding, event: str = "tbmem.finding") -> None:  # noqa: D102
         about = {"kind": finding.kind.value, "device": finding.device, "step": finding.last_step}
@@ -55,8 +47,7 @@ class OpenTelemetrySink(MetricSink):
         self._logger.emit(LogRecord(body=text, severity_number=level, attributes=attributes, event_name=event))
 
     def summarize(self, summary: Summary) -> None:  # noqa: D102
-        for peak in summary.peaks:
-            self._set("tbmem.memory.peak", peak.bytes, "By", peak.device)
+        super().summarize(summary)
         for verdict in summary.verdicts:
             self.alert(verdict, "tbmem.verdict")
 
@@ -64,5 +55,6 @@ class OpenTelemetrySink(MetricSink):
         for provider in self._providers:
             getattr(provider, "shutdown" if self._is_own else "force_flush", lambda: None)()
 
-    def _set(self, name: str, value: float, unit: str, device: str) -> None:
-        self._meter.create_gauge(name, unit).set(value, {**self._about, "tbmem.device": device})
+    def set_gauge(self, name: str, value: float, unit: str, **labels: str) -> None:  # noqa: D102
+        attributes = self._about | {f"tbmem.{label}": text for label, text in labels.items()}
+        self._meter.create_gauge(f"tbmem.{name}", _UNITS[unit]).set(value, attributes)

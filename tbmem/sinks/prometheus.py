@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server, write_to_textfile
 
 from tbmem.model.finding import Finding
-from tbmem.present.scalars import scalars_of
-from tbmem.runtime.metric_sinks import MetricSink, Point, RunInfo, Summary
+from tbmem.runtime.metric_sinks import RunInfo
+from tbmem.sinks.gauges import GaugeSink
 
 
-class PrometheusSink(MetricSink):
+class PrometheusSink(GaugeSink):
     """Gauges such as ``tbmem_memory_allocated_bytes{run, rank, device}``, and a counter of findings.
 
     Args:
@@ -36,24 +35,13 @@ class PrometheusSink(MetricSink):
         if self._file is None and self._given is None:
             self._server = start_http_server(int(self._port) + run.rank, self._address, self._registry)[0]
 
-    def log(self, points: Sequence[Point]) -> None:  # noqa: D102
-        for sample in points[-1].samples:
-            self._metric(Gauge, "tbmem_step", device=sample.device).set(sample.step)
-            for name, value, unit in scalars_of(sample):
-                self._metric(Gauge, f"tbmem_memory_{name}", unit, device=sample.device).set(value)
-        self._write()
-
     def alert(self, finding: Finding) -> None:  # noqa: D102
         about = {"device": finding.device, "kind": finding.kind.value, "severity": finding.severity.value}
-        self._metric(Counter, "tbmem_findings", **about).inc()
-        self._write()
+        self._metric(Counter, "findings", "", about).inc()
 
-    def summarize(self, summary: Summary) -> None:  # noqa: D102
-        for verdict in summary.verdicts:
-            self._metric(Gauge, "tbmem_verdict", device=verdict.device, verdict=verdict.kind.value).set(1)
-        for peak in summary.peaks:
-            self._metric(Gauge, "tbmem_memory_peak", "bytes", device=peak.device).set(peak.bytes)
-        self._write()
+    def flush(self) -> None:  # noqa: D102
+        if self._path is not None:
+            write_to_textfile(self._path, self._registry)
 
     def close(self) -> None:  # noqa: D102
         if self._server is not None:
@@ -62,13 +50,11 @@ class PrometheusSink(MetricSink):
         for metric in self._metrics.values() if self._given is not None else ():
             self._registry.unregister(metric)
 
-    def _metric(self, type_: Any, name: str, unit: str = "", **labels: str) -> Any:
-        labels = {**self._labels, **labels}
-        if name not in self._metrics:
-            text = f"{name.removeprefix('tbmem_').replace('_', ' ')} of a training run"
-            self._metrics[name] = type_(name, text, list(labels), unit=unit, registry=self._registry)
-        return self._metrics[name].labels(**labels)
+    def set_gauge(self, name: str, value: float, unit: str, **labels: str) -> None:  # noqa: D102
+        self._metric(Gauge, name, unit, labels).set(value)
 
-    def _write(self) -> None:
-        if self._path is not None:
-            write_to_textfile(self._path, self._registry)
+    def _metric(self, type_: Any, name: str, unit: str, labels: dict[str, str]) -> Any:
+        labels, full = self._labels | labels, f"tbmem_{name.replace('.', '_')}"
+        if name not in self._metrics:
+            self._metrics[name] = type_(full, f"{name} of a training run", labels, unit=unit, registry=self._registry)
+        return self._metrics[name].labels(**labels)
