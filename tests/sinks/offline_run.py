@@ -30,6 +30,11 @@ def records(path: Path) -> Iterator[Any]:
             whole = b""
 
 
+def is_complete(path: Path) -> bool:
+    """Whether a run's last record is in the file: wandb's service writes it a moment after ``finish()``."""
+    return any(record.WhichOneof("record_type") == "exit" for record in records(path))
+
+
 def history(path: Path) -> list[dict[str, Any]]:
     """The rows of a run's history."""
     rows = [record.history for record in records(path) if record.WhichOneof("record_type") == "history"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.sinks.conftest import LEAK, PEAK, STEPS, Logged
-from tests.sinks.offline_run import alerts, history, summary
+from tests.sinks.conftest import LEAK, PEAK, STEPS, Logged, wait_until
+from tests.sinks.offline_run import alerts, history, is_complete, summary
 
 wandb: Any = pytest.importorskip("wandb", reason="wandb is not installed: pip install --group loggers")
 from tbmem.sinks.wandb import WandbSink  # noqa: E402  (only where it is installed)
@@ -29,6 +29,7 @@ def no_service_is_left() -> Iterator[None]:
 
 def _file(folder: Path) -> Path:
     (path,) = folder.glob("wandb/offline-run-*/run-*.wandb")
+    assert wait_until(lambda: is_complete(path))
     return path
 
 
