@@ -73,8 +73,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet -c constraints.txt -e . --group dev
 	@touch $@
 
-$(VENV)/.frameworks: $(VENV)/.installed  ## what adapters and notebooks are tested with; their tests skip without it
-	$(BIN)/pip install --quiet -c constraints.txt --group frameworks --group notebooks
+$(VENV)/.frameworks: $(VENV)/.installed  ## what adapters, notebooks and sinks are tested with; their tests skip without it
+	$(BIN)/pip install --quiet -c constraints.txt --group frameworks --group notebooks --group loggers
 	@touch $@
 
 $(TORCH_VERSIONS:%=.venv-torch-%/.installed): .venv-torch-%/.installed: pyproject.toml constraints.txt

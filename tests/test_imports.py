@@ -22,7 +22,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("estimator", "runtime", "offline"),
     ("rehearsal",),
     ("api",),
-    ("plugin", "integrations", "demo", "notebook", "pytest_plugin"),
+    ("plugin", "integrations", "sinks", "demo", "notebook", "pytest_plugin"),
     ("cli",),
 )
 """From the ground up: a package imports only what stands on a lower floor. `version` is the package's `__version__`."""
@@ -53,8 +53,8 @@ ORDER: dict[str, tuple[str, ...]] = {
         "sweep",
     ),
     "runtime": (
-        *("process", "background_writer", "finding_listeners", "profiling", "evidence", "oom", "meter", "record"),
-        *("cell_meter", "run_observer", "monitor", "profiler", "callback", "launch"),
+        *("process", "background_writer", "finding_listeners", "metric_sinks", "profiling", "evidence", "oom", "meter"),
+        *("device_judge", "record", "cell_meter", "run_observer", "monitor", "profiler", "callback", "launch"),
     ),
     "api": ("results", "estimate", "rehearse", "report"),
     "offline": ("live_logs", "analyze", "queries", "reports"),
@@ -78,6 +78,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "offline": {"numpy", "yaml"},
     "plugin": {"tensorboard", "werkzeug"},
     "integrations": {"torch"},
+    "sinks": set(),
     "demo": {"torch"},
     "notebook": {"IPython"},
     "pytest_plugin": {"pytest"},
@@ -93,8 +94,13 @@ FRAMEWORKS = {
     "accelerate": {"accelerate"},
     "ignite": {"ignite"},
     "keras": {"keras"},
+    "wandb": {"requests", "wandb"},
+    "mlflow": {"mlflow"},
+    "comet": {"comet_ml"},
+    "prometheus": {"prometheus_client"},
+    "opentelemetry": {"opentelemetry"},
 }
-"""The one framework that each adapter may import."""
+"""The one framework that each adapter may import, and the one logger of each sink."""
 
 
 def _floor(path: Path) -> str:
@@ -132,7 +138,9 @@ def test_imports_go_down_only(path: Path) -> None:
                 order = ORDER[package]
                 assert order.index(rest[1]) < order.index(part[0]), f"{path} imports {name}"
         elif top not in sys.stdlib_module_names and top != "_typeshed":
-            allowed = THIRD_PARTY[floor] | (FRAMEWORKS.get(path.stem, set()) if floor == "integrations" else set())
+            allowed = THIRD_PARTY[floor] | (
+                FRAMEWORKS.get(path.stem, set()) if floor in ("integrations", "sinks") else set()
+            )
             allowed = allowed | {"torch"} if package == "sources" and part[0] in USE_TORCH else allowed
             assert top in allowed, f"{path} imports {name}"
 

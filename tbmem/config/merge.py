@@ -28,6 +28,7 @@ _VALUES = {
     "str | None": "a text or null",
     "int | str": "a whole number or a text",
     "tuple[float, ...]": "a list of numbers",
+    "tuple[str, ...]": "a list of texts",
 }
 """What a field takes, by its annotation in the schema."""
 PRESETS = {path.stem: path for path in sorted(Path(__file__).with_name("presets").glob("*.yaml"))}
@@ -161,6 +162,8 @@ def _set(merged: Any, key: str, value: Any, origin: str) -> None:
         section = key.partition(".")[0]
         name = key if section in _SECTIONS else section
         raise _refusal(f"{origin}: {name}", f"unknown key{_did_you_mean(name)}")
+    if isinstance(value, str) and _expected(key) == "a list of texts":
+        value = [part.strip() for part in value.split(",")]  # output.sinks=wandb,mlflow
     try:
         OmegaConf.update(merged, key, value)
     except _REFUSED as error:

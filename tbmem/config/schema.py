@@ -46,6 +46,7 @@ _INSIDE: Rule = (
 )
 _ASCENDING: Rule = ("must be three ascending percentages up to 100, such as [87.5, 93.75, 97.5]", _is_ascending)
 _SIZE: Rule = ("", lambda value: parse_bytes(value) >= 0)
+_SINKS: Rule = ("must be names such as [wandb, mlflow]", lambda names: all(name.strip() for name in names))
 _RANKS: Rule = ("must be a rank, ranks such as '0,8', or 'all'", lambda value: min(_ranks_of(value) or [0]) >= 0)
 
 
@@ -367,7 +368,7 @@ class OomConfig(_Section):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputConfig(_Section):
-    """What the console shows."""
+    """What the console shows, and which other loggers receive."""
 
     console: bool = True
     """Whether memory lines and findings are logged (logger ``tbmem``).
@@ -383,6 +384,12 @@ class OutputConfig(_Section):
     """Whether the end of the run is summed up.
 
     Change it: to ``false`` where a program prints ``summary`` itself.
+    """
+    sinks: tuple[str, ...] = _checked((), _SINKS)
+    """Other loggers that receive scalars, findings and the summary: ``wandb``, ``mlflow``, ``comet``, ``prometheus``
+    (with a port or file: ``prometheus:9464``), ``opentelemetry``. Each is an extra of tbmem, ``tbmem[wandb]``.
+
+    Change it: to the logger that the run's other figures are in.
     """
 
     def includes(self, rank: int) -> bool:

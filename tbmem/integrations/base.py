@@ -21,6 +21,7 @@ from tbmem.model.run_summary import RunSummary
 from tbmem.present.lines import get_logger
 from tbmem.requirements import require
 from tbmem.runtime.callback import MemoryCallback
+from tbmem.runtime.metric_sinks import find_sinks
 from tbmem.runtime.process.guard import Guard
 
 Adapter = TypeVar("Adapter", bound="ContextManagerMixin")
@@ -34,7 +35,7 @@ class TrainingSession:
     to ``MemoryCallback``, and errors in it are raised here, before the training begins.
 
     Args:
-        sections: Values by section, and ``on_finding``.
+        sections: Values by section, ``on_finding`` and ``sinks``.
         hears_errors: Whether the framework notifies its callbacks of errors. If not, a failed run is closed when
             another one begins in this process.
     """
@@ -45,9 +46,11 @@ class TrainingSession:
     def __init__(
         self, config: ConfigSource, overrides: Iterable[str], sections: dict[str, Any], *, hears_errors: bool = True
     ) -> None:
-        self._on_finding = sections.pop("on_finding", ())
+        self._on_finding, self._sinks = sections.pop("on_finding", ()), sections.pop("sinks", ())
         loaded = load_with_origins(config, overrides, **sections)
         self._config: Config = loaded.config
+        if loaded.config.enabled:
+            find_sinks(loaded.config.output.sinks, self._sinks)
         self._has_logdir = loaded.origins["run.logdir"] != "default"
         self._hears_errors = hears_errors
         self._guard = Guard()
@@ -90,7 +93,7 @@ class TrainingSession:
         if logdir is not None and not self._has_logdir:
             run = replace(config.run, logdir=str(Path(logdir).absolute()), name=config.run.name or name)
             config = replace(config, run=run)
-        self.memory = MemoryCallback(config, on_finding=self._on_finding)
+        self.memory = MemoryCallback(config, on_finding=self._on_finding, sinks=self._sinks)
         self._reported = 0
         self.memory.start(awaits_resume=True)
         self._training, self._events_per_batch, self._events_seen = training, 1, 0

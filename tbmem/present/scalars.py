@@ -22,11 +22,14 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 import google_crc32c
 from tensorboard.compat.proto.event_pb2 import Event, SourceMetadata
 from tensorboard.compat.proto.summary_pb2 import Summary
 
+from tbmem.model.finding import Finding
+from tbmem.model.run_summary import Peak
 from tbmem.model.sample import MemorySample
 from tbmem.units import GIB
 
@@ -40,21 +43,53 @@ _WRITER = "tbmem.present.scalars"
 _NUMBER = count()
 
 
+class Scalar(NamedTuple):
+    """One counter of a sample that is worth a curve."""
+
+    name: str
+    value: float
+    unit: str
+    """``'bytes'``, ``'percent'``, or empty for a count."""
+
+
+def scalars_of(sample: MemorySample) -> Iterator[Scalar]:
+    """A scalar for each counter that the device has."""
+    for name in GIB_TAGS:
+        value = getattr(sample, name)
+        if value is not None:
+            yield Scalar(name, value, "bytes")
+    if sample.peak is not None and sample.device_total:
+        yield Scalar("utilization_percent", 100 * sample.peak / sample.device_total, "percent")
+    if sample.alloc_retries is not None:
+        yield Scalar("alloc_retries", float(sample.alloc_retries), "")
+
+
 def scalar_values(sample: MemorySample, *, several: bool = False) -> Iterator[tuple[str, float]]:
     """The points of one sample.
 
     Yields:
         Tag and value for each counter that the device has.
     """
-    prefix = f"memory/{sample.device}" if several else "memory"
-    for name in GIB_TAGS:
-        value = getattr(sample, name)
-        if value is not None:
-            yield f"{prefix}/{name}", value / GIB
-    if sample.peak is not None and sample.device_total:
-        yield f"{prefix}/utilization_percent", 100 * sample.peak / sample.device_total
-    if sample.alloc_retries is not None:
-        yield f"{prefix}/alloc_retries", float(sample.alloc_retries)
+    prefix = _prefix(sample.device, several)
+    for name, value, unit in scalars_of(sample):
+        yield f"{prefix}/{name}", value / GIB if unit == "bytes" else value
+
+
+def summary_values(verdicts: Sequence[Finding], peaks: Sequence[Peak]) -> dict[str, str | float]:
+    """Verdict and peak (GiB) of each device at the end of a run, by tags such as ``memory/verdict``."""
+    values: dict[str, str | float] = {}
+    several = len({verdict.device for verdict in verdicts} | {peak.device for peak in peaks}) > 1
+    for verdict in verdicts:
+        prefix = _prefix(verdict.device, several)
+        values |= {f"{prefix}/verdict": verdict.kind.value, f"{prefix}/verdict_message": verdict.message}
+    for peak in peaks:
+        prefix = _prefix(peak.device, several)
+        values |= {f"{prefix}/peak": peak.bytes / GIB, f"{prefix}/peak_step": peak.step}
+    return values
+
+
+def _prefix(device: str, several: bool) -> str:
+    return f"memory/{device}" if several else "memory"
 
 
 class ScalarWriter:

@@ -20,6 +20,7 @@ from tbmem.model.run_summary import RunSummary
 from tbmem.present.lines import console_handler, get_logger
 from tbmem.present.text.run_end import summary_lines
 from tbmem.runtime.finding_listeners import Listener
+from tbmem.runtime.metric_sinks import Sinks, find_sinks
 from tbmem.runtime.monitor import MemoryMonitor
 from tbmem.runtime.oom.flight_recorder import FlightRecorder
 from tbmem.runtime.process.lifecycle import Lifecycle, Process, Rank, find_rank
@@ -53,10 +54,14 @@ class MemoryCallback(Lifecycle):
         console: A rich console to print on, for programs that draw a progress bar there.
         on_finding: A function, or several, called with each ``Finding`` that is shown, in a thread of its own: training
             does not wait for it, and one that raises is called no more.
+        sinks: Other loggers that receive scalars, findings and the summary, beside those of ``output.sinks``: names
+            (``"wandb"``, ``"mlflow"``, ``"comet"``, ``"prometheus"``, ``"opentelemetry"``) or objects of
+            ``tbmem.sinks``.
         **sections: Values by section, ``profiling={"active": 5}``, ``enabled=False``.
 
     Raises:
         ConfigError: The configuration is wrong; raised here, before the first step.
+        MissingDependencyError: The library of a sink is not installed.
     """
 
     def __init__(
@@ -66,11 +71,13 @@ class MemoryCallback(Lifecycle):
         *,
         console: Any = None,
         on_finding: Listener | Sequence[Listener] = (),
+        sinks: Sinks = (),
         **sections: Any,
     ) -> None:
         super().__init__()
         with own_memory.working():
             self._config = load_config(config, overrides, **sections)
+            self._sinks = find_sinks(self._config.output.sinks, sinks) if self._config.enabled else []
         self._profiler: MemoryProfiler | None = None
         self._summary: RunSummary | None = None
         self._folder: Path | None = None
@@ -227,7 +234,7 @@ class MemoryCallback(Lifecycle):
         from tbmem import __version__
 
         config, guard = self.config, self._guard
-        sinks = RunObservers.begin(self)
+        record_sinks = RunObservers.begin(self)
         shows = config.output.includes(self._rank.rank)
         if shows:
             self._resources.enter_context(console_handler(self._console))
@@ -255,7 +262,8 @@ class MemoryCallback(Lifecycle):
             is_free=profiler.is_off_for,
             flight=flight,
             on_finding=self._listeners,
-            sinks=sinks,
+            sinks=self._sinks,
+            record_sinks=record_sinks,
         )
         self._profiler, self._flight, self._monitor = profiler, flight, monitor
         self._resources.callback(monitor._stop, None)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import queue
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import entry_points
 
 from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import LogRecord
 from tbmem.runtime.process.guard import Guard
+from tbmem.runtime.process.worker import Worker
 
 Listener = Callable[[Finding], object]
 GROUP = "tbmem.on_finding"
@@ -18,7 +16,7 @@ GROUP = "tbmem.on_finding"
 _JOIN_SECONDS = 5.0
 """Maximum time that the end of a run waits for listeners: a web server may not answer."""
 _WAITING = 100
-"""Findings that may wait; of more the latest are left out."""
+"""Findings that may wait; of more the oldest are left out."""
 
 
 class FindingListeners:
@@ -33,40 +31,24 @@ class FindingListeners:
     def __init__(self, listeners: Iterable[Listener], guard: Guard) -> None:
         self._listeners = list(listeners)
         self._guard = guard
-        self._has_loaded = self._has_ended = False
-        self._queue: queue.Queue[Finding | None] = queue.Queue(_WAITING)
-        self._thread: threading.Thread | None = None
+        self._has_loaded = False
+        self._worker: Worker[Finding] = Worker("tbmem on_finding", self._work, _WAITING)
 
     def write(self, records: Sequence[LogRecord]) -> None:
         """Queue the findings among some records."""
-        for record in records:
-            if isinstance(record, Finding) and not record.kind.is_quiet and not self._queue.full():
-                self._queue.put_nowait(record)
-                self._start()
+        self._worker.put(record for record in records if isinstance(record, Finding) and not record.kind.is_quiet)
 
     def close(self) -> None:
         """Wait for the listeners, but not for ever."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            self._has_ended = True
-            with contextlib.suppress(queue.Full):
-                self._queue.put_nowait(None)
-            thread.join(_JOIN_SECONDS)
+        self._worker.end()
+        self._worker.join(_JOIN_SECONDS)
 
-    def _start(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="tbmem on_finding", daemon=True)
-            self._thread.start()
-
-    def _work(self) -> None:
-        while not (self._has_ended and self._queue.empty()):
-            finding = self._queue.get()
-            if finding is None:
-                return
-            if not self._has_loaded:
-                # not before the first finding: reading the metadata of all packages takes some 20 ms
-                self._has_loaded = True
-                self._listeners += self._guard.run(self.part, _installed) or ()
+    def _work(self, findings: Sequence[Finding]) -> None:
+        if not self._has_loaded:
+            # not before the first finding: reading the metadata of all packages takes some 20 ms
+            self._has_loaded = True
+            self._listeners += self._guard.run(self.part, _installed) or ()
+        for finding in findings:
             for listener in list(self._listeners):
                 self._call(listener, finding)
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tbmem.analysis.detector.detector import Detector
-from tbmem.analysis.detector.thresholds import available_bytes
-from tbmem.analysis.runs.device_history import RunPeak
 from tbmem.config.load import override_section
 from tbmem.config.schema import EvidenceConfig, MonitorConfig, OomConfig, PatternsConfig, SnapshotConfig
 from tbmem.errors import TbmemError
@@ -33,9 +31,11 @@ from tbmem.runtime.background_writer import (
     log_header,
     open_sinks,
 )
+from tbmem.runtime.device_judge import DeviceJudge
 from tbmem.runtime.evidence.investigator import Investigator, loop_frame
 from tbmem.runtime.evidence.peak_lines import PeakLines, PeakSource
 from tbmem.runtime.finding_listeners import FindingListeners, Listener
+from tbmem.runtime.metric_sinks import MetricSinks, Sinks
 from tbmem.runtime.oom.flight_recorder import FlightRecorder
 from tbmem.runtime.process.accumulation import AccumulationNotice
 from tbmem.runtime.process.guard import Guard
@@ -66,21 +66,6 @@ _FLUSH_SECONDS = 2.0
 """Maximum time that a signal handler waits for the disk."""
 
 
-@dataclass
-class _DeviceState:
-    """State of one device; without a detector its samples are not evaluated."""
-
-    detector: Detector | None
-    last: MemorySample | None = None
-    peak: RunPeak = field(default_factory=RunPeak)
-
-    def judge(self, samples: Sequence[MemorySample]) -> list[Finding]:
-        """Evaluate new samples, at least one."""
-        self.last = samples[-1]
-        self.peak.add(samples)
-        return self.detector.update_all(samples) if self.detector is not None else []
-
-
 class MemoryMonitor(Lifecycle):
     """Monitors memory at every step.
 
@@ -100,11 +85,13 @@ class MemoryMonitor(Lifecycle):
         is_free: Returns whether no profiler window overlaps the next ``n`` steps.
         flight: Reports why memory ran out.
         on_finding: Functions that are called with each finding that is shown, in a thread of their own.
-        sinks: Further destinations of the records.
+        sinks: Other loggers that receive scalars, findings and the summary: names such as ``"wandb"``, or objects.
+        record_sinks: Further destinations of the log's records.
         **overrides: Fields of ``config`` by name, such as ``log_every_n_steps=1``.
 
     Raises:
-        ConfigError: An override is unknown or does not fit.
+        ConfigError: An override is unknown or does not fit, or a sink is unknown.
+        MissingDependencyError: The library of a sink is not installed.
     """
 
     def __init__(
@@ -122,7 +109,8 @@ class MemoryMonitor(Lifecycle):
         is_free: Callable[[int], bool] = lambda steps: True,
         flight: FlightRecorder | None = None,
         on_finding: Sequence[Listener] = (),
-        sinks: Sequence[Sink] = (),
+        sinks: Sinks = (),
+        record_sinks: Sequence[Sink] = (),
         **overrides: Any,
     ) -> None:
         super().__init__(guard)
@@ -139,10 +127,11 @@ class MemoryMonitor(Lifecycle):
         self._evidence = evidence
         self._is_free = is_free
         self._flight, self._owns_flight = flight, flight is None
-        self._listeners, self._sinks = on_finding, sinks
+        self._listeners, self._record_sinks = on_finding, record_sinks
+        self._metric_sinks = MetricSinks(sinks, self._guard)
         self._investigator: Investigator | None = None
         self._peak_lines: PeakLines | None = None
-        self._devices: dict[str, _DeviceState] = {}
+        self._devices: dict[str, DeviceJudge] = {}
         self._background: BackgroundWriter | None = None
         self._accumulation = AccumulationNotice()
         self._every = self._thorough_step = self.config.log_every_n_steps
@@ -198,7 +187,8 @@ class MemoryMonitor(Lifecycle):
         scalars = self._folder.path if self._folder is not None and self.config.scalars else None
         lines = LineSink(self._every, self.config.line_seconds) if self._console else None
         sinks = open_sinks(self._guard, self.log_path, scalars, lines)
-        sinks += [FindingListeners(self._listeners, self._guard), *self._sinks]
+        sinks += [FindingListeners(self._listeners, self._guard), self._metric_sinks, *self._record_sinks]
+        self._metric_sinks.begin(self._folder.path if self._folder is not None else None, rank.rank)
         self._background = BackgroundWriter(sinks, tasks, self._guard, row_steps=self._every)
         self._background.put(log_header(rank, self.config, self._about))
         self._background.start()
@@ -351,6 +341,7 @@ class MemoryMonitor(Lifecycle):
 
     def _process_batch(self, now: float) -> Sequence[Finding]:
         findings = self._judge()
+        self._metric_sinks.join()
         if self._flight is not None:
             self._flight.settle()
         is_waiting, investigator = False, self._investigator
@@ -378,7 +369,7 @@ class MemoryMonitor(Lifecycle):
             findings += self._state_of(name).judge(samples)
         return findings
 
-    def _state_of(self, device: str) -> _DeviceState:
+    def _state_of(self, device: str) -> DeviceJudge:
         state = self._devices.get(device)
         if state is None:
             # the CPU was monitored until the accelerator was found
@@ -389,21 +380,20 @@ class MemoryMonitor(Lifecycle):
             if patterns is not None:
                 workers = self._methods_in_workers
                 detector = Detector(patterns, awaits_evidence=awaits, running_at=running, in_workers=workers)
-            state = self._devices[device] = _DeviceState(detector)
+            state = self._devices[device] = DeviceJudge(detector)
         return state
 
     def _running_at_peak(self, device: str, steps: Iterable[int]) -> RunningAt:
         return self._peak_lines.of_steps(device, steps) if self._peak_lines is not None else RunningAt()
+
+    def _room(self, device: str) -> int | None:
+        return self._devices[device].room
 
     def _methods_in_workers(self) -> Sequence[CodeLine]:
         return self._guard.run("data sets in workers", methods_in_workers) or ()
 
     def _detectors(self) -> dict[str, Detector]:
         return {name: state.detector for name, state in self._devices.items() if state.detector is not None}
-
-    def _room(self, device: str) -> int | None:
-        last = self._devices[device].last
-        return available_bytes(last) if last is not None else None
 
     def _investigate(self, investigator: Investigator) -> list[Finding]:
         investigator.prepare()

@@ -64,7 +64,7 @@ def test_one_that_hangs_holds_up_neither_the_log_nor_the_end(monkeypatch: pytest
     # when more findings come than can wait
     began = time.monotonic()
     listeners.write([_finding(FindingKind.SPIKE, step) for step in range(500)])
-    thread = listeners._thread
+    thread = listeners._worker._thread
     listeners.close()
     took = time.monotonic() - began
     hanging.set()

@@ -1,0 +1,1 @@
+"""Sinks: one thin class for each of the other loggers, by name in ``output.sinks``."""
