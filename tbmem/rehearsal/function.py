@@ -13,9 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import cloudpickle
-
 from tbmem.errors import UsageError
+from tbmem.model.handover import first_line, packed, unpacked
 
 
 @contextmanager
@@ -30,11 +29,10 @@ def written_call(
         UsageError: The function or an argument cannot be handed over.
     """
     try:
-        call = cloudpickle.dumps((list(map(str, sys.path)), os.getcwd()))
-        call += cloudpickle.dumps((function, tuple(arguments), dict(named)))
+        call = packed((os.getcwd(), function, tuple(arguments), dict(named)))
     except Exception as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UsageError(f"{name_of(function)}: cannot be handed over to a process of its own ({reason})") from error
+        name = name_of(function)
+        raise UsageError(f"{name}: cannot be handed over to a process of its own ({first_line(error)})") from error
     with TemporaryDirectory(prefix="tbmem-call-") as folder:
         path = Path(folder, name_of(function))
         path.write_bytes(call)
@@ -50,11 +48,8 @@ def name_of(function: Callable[..., Any]) -> str:
 def main(words: Sequence[str]) -> None:
     """Call the function of a file; further words are arguments that are numbers."""
     numbers = {name: int(value) for name, _, value in (word.partition("=") for word in words[1:])}
-    with open(words[0], "rb") as file:
-        paths, folder = cloudpickle.load(file)
-        sys.path += [path for path in paths if path not in sys.path]
-        os.chdir(folder)
-        function, arguments, named = cloudpickle.load(file)
+    folder, function, arguments, named = unpacked(Path(words[0]).read_bytes())
+    os.chdir(folder)
     function(*arguments, **{**named, **numbers})
 
 

@@ -24,7 +24,7 @@ from tbmem.runtime.profiling.address_recorder import AddressRecorder
 from tbmem.runtime.profiling.spans import ModuleSpans, PhaseSpans
 from tbmem.runtime.profiling.window import Window, profiler_is_busy
 from tbmem.sources.recording import read_recording
-from tbmem.sources.torch_state.memory_history import MemoryHistory
+from tbmem.sources.torch_state.memory_history import MemoryHistory, history_is_on
 from tbmem.units import format_bytes
 
 PART = "record"
@@ -176,6 +176,8 @@ def _history(
     finally:
         guard.run("record (switching off)", recording.end)
         try:
+            if not history.is_own and not history_is_on():
+                get_logger().warning("record: the memory history that was on before has ended, and its events are lost")
             path = folder.snapshot(1)
             if guard.run(PART, history.write, path) is False:
                 get_logger().warning("record: the ring buffer is full, the first events are lost; raise max_entries")

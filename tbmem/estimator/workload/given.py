@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import inspect
-import io
-import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-import cloudpickle
 import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from tbmem.errors import UsageError
+from tbmem.model import handover
 
 _MOST_VALUES = 1 << 16
 """Whole numbers and truth values of smaller tensors are handed over: lengths and masks decide sizes."""
@@ -52,26 +50,21 @@ class Given(NamedTuple):
         """
         model = _unwrapped(self.model) if isinstance(self.model, nn.Module) else self.model
         optimizer = _factory_of(self.optimizer) if isinstance(self.optimizer, torch.optim.Optimizer) else self.optimizer
-        file = io.BytesIO()
-        cloudpickle.dump(sys.path, file)  # of modules that functions come from
         try:
-            _Pickler(file).dump(tuple(self._replace(model=model, optimizer=optimizer)))
+            return handover.packed(tuple(self._replace(model=model, optimizer=optimizer)), _Pickler)
         except UsageError:
             raise
         except Exception as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise UsageError(
-                f"{self.name}: cannot be handed over to the process that makes the estimate ({reason}); give a function"
-                " that makes the model, and refers to nothing that is open"
+                f"{self.name}: cannot be handed over to the process that makes the estimate"
+                f" ({handover.first_line(error)}); give a function that makes the model, and refers to nothing that is"
+                " open"
             ) from error
-        return file.getvalue()
 
 
 def unpacked(data: bytes) -> Given:
     """What was packed; its tensors are made by torch.empty and torch.tensor on the CPU."""
-    file = io.BytesIO(data)
-    sys.path += [path for path in cloudpickle.load(file) if path not in sys.path]
-    return Given(*cloudpickle.load(file))
+    return Given(*handover.unpacked(data))
 
 
 def samples_of(batch: Any) -> int | None:
@@ -93,8 +86,8 @@ def resized(batch: Any, samples: int) -> Any:
     return tree_map(resize, batch)
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles functions and classes of scripts and notebooks by value, and tensors without their memory."""
+class _Pickler(handover.Pickler):
+    """Pickles tensors without their memory."""
 
     def reducer_override(self, value: Any) -> Any:
         """How a value is made again."""

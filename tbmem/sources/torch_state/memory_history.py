@@ -25,11 +25,16 @@ def cuda_history_is_on() -> bool:
         return False
 
 
+def history_is_on() -> bool:
+    """Whether memory history is recorded, by tbmem or by the program."""
+    return MemoryHistory._owner is not None or cuda_history_is_on()
+
+
 def history_bytes() -> int:
     """Bytes of the host that the history now recorded may come to until its ring buffer is full; 0 where none is."""
-    owner = MemoryHistory._owner
-    if owner is None and not cuda_history_is_on():
+    if not history_is_on():
         return 0
+    owner = MemoryHistory._owner
     return _ENTRY_BYTES * (owner.max_entries if owner is not None else _USUAL_ENTRIES)
 
 
@@ -72,7 +77,7 @@ class MemoryHistory:
 
     def start(self) -> bool:
         """Start recording, unless it is on already; returns whether this call did."""
-        if MemoryHistory._owner is not None or cuda_history_is_on():
+        if history_is_on():
             return False
         # C++ stacks take a hundred times longer to write
         self._memory._record_memory_history(enabled="all", context="all", stacks="python", max_entries=self.max_entries)
