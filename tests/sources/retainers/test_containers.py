@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import sys
 import warnings
 import weakref
@@ -25,6 +26,12 @@ from tests.sources.retainers.test_search import hunt_in
 
 LOOKS = (20, 26, 32)
 KEPT_BY_THE_MODULE: dict[str, Any] = {"of": {"this": [0] * 26}}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def what_is_older_is_frozen() -> None:
+    """Nothing is: what this file and libraries keep is found by its referrers, which frozen objects are not among."""
+    gc.unfreeze()
 
 
 def _series(length: int) -> Series:
