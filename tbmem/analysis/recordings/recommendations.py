@@ -24,6 +24,8 @@ _PERCENT_OF_PEAK = {
     Category.TEMPORARY: (15, "foreach=False in the optimizer, if the peak is in its step"),
 }
 """By category: the share of the peak from which it is mentioned, and what to do."""
+_WITH = {Category.ACTIVATION: ", that of attention and of matrix products included,"}
+"""What tables list by itself and torch counts to a category."""
 
 
 class DeviceFacts(NamedTuple):
@@ -152,7 +154,7 @@ def _on_categories(facts: DeviceFacts) -> Iterator[Recommendation]:
         if size > limit:
             share = f"{100 * size / peak.bytes:.0f} % of the peak"
             yield Recommendation(
-                message=f"{word_of(category.name)} memory is {format_bytes(size)}, {share}.",
+                message=f"{word_of(category.name)} memory{_WITH.get(category, '')} is {format_bytes(size)}, {share}.",
                 setting=setting,
                 trigger=f"by_category.{category.name}",
                 value=size,

@@ -216,7 +216,7 @@ def _loss_of(what: str, loss: Callable[..., torch.Tensor] | None) -> Callable[[n
     def run(model: nn.Module, batch: Any) -> torch.Tensor:
         output = call_model(model, batch, has_loss=loss is not None)
         if loss is not None:
-            return loss(output, batch)
+            return _called(what, loss, output, batch)
         value = output
         if not isinstance(output, torch.Tensor):
             value = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
@@ -225,6 +225,17 @@ def _loss_of(what: str, loss: Callable[..., torch.Tensor] | None) -> Callable[[n
         return value
 
     return run
+
+
+def _called(what: str, loss: Callable[..., torch.Tensor], output: Any, batch: Any) -> torch.Tensor:
+    try:
+        return loss(output, batch)
+    except TypeError as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(
+            f"--model {what}: the loss is called with the model's output and the whole batch; take the targets out of it,"
+            f" as in lambda output, batch: F.cross_entropy(output, batch[1]) ({reason})"
+        ) from error
 
 
 def _check_loss(what: str, loss: Any) -> None:

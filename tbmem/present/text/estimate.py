@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from tbmem.analysis.estimates.fit import Estimate
+from tbmem.analysis.estimates.fit import Estimate, Fit
 from tbmem.model.category import word_of
 from tbmem.units import format_bytes, format_range
 
 _MODULES = 12
+_NTH = ("first", "second", "third", "fourth")
 _ROUNDING = "added by the allocator's rounding"
 
 
@@ -34,7 +35,7 @@ def estimate_lines(estimate: Estimate) -> Iterator[str]:
     for name, size in estimate.outside.items():
         yield f"  outside         {format_bytes(size):>12}   {name}, not the allocator's"
     yield ""
-    phase = f"in the {word_of(estimate.peak_phase)} of step {estimate.peak_step}"
+    phase = f"in the {word_of(estimate.peak_phase)} of the {_NTH[min(estimate.peak_step, len(_NTH) - 1)]} step"
     if estimate.peak_step < 0:
         phase = "before the first step, where the model is made"
     yield f"The peak is {phase}. {estimate.sentence}"
@@ -118,5 +119,9 @@ def _alternatives(estimate: Estimate) -> Iterator[str]:
             sizes = f"{format_bytes(alternative.allocated):>12} {format_bytes(alternative.reserved):>12}"
             yield f"  {alternative.change:<{width}} {sizes}   {alternative.fit.word}"
         if not any("the largest that fits" in alternative.change for alternative in estimate.alternatives):
-            yield "  no batch fits, however small"
+            yield (
+                "  no batch fits, however small"
+                if estimate.fit is Fit.NO
+                else "  no smaller batch needs less than that"
+            )
         yield ""

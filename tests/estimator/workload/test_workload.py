@@ -64,3 +64,23 @@ def test_without_transformers_it_is_asked_for(tmp_path: Path, monkeypatch: pytes
     # then nothing else is built instead
     assert "pip install transformers" in line
     assert "or name a built-in decoder: gpt2, " in line
+
+
+def test_a_loss_that_wants_the_targets_is_told_that_it_gets_the_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given
+    (tmp_path / "factory_of_pairs.py").write_text(
+        "import torch\n"
+        "import torch.nn.functional as F\n"
+        "def make():\n"
+        "    return torch.nn.Linear(4, 3), (torch.ones(2, 4), torch.zeros(2, dtype=torch.long)), F.cross_entropy\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    workload = make_workload(Job(model="factory_of_pairs:make"))
+    # when
+    with pytest.raises(UsageError) as raised:
+        workload.loss(workload.model, workload.batch)
+    # then
+    assert "the loss is called with the model's output and the whole batch" in str(raised.value)
+    assert "F.cross_entropy(output, batch[1])" in str(raised.value)
