@@ -233,8 +233,8 @@ def _called(what: str, loss: Callable[..., torch.Tensor], output: Any, batch: An
     except TypeError as error:
         reason = " ".join(str(error).split())
         raise UsageError(
-            f"--model {what}: the loss is called with the model's output and the whole batch; take the targets out of it,"
-            f" as in lambda output, batch: F.cross_entropy(output, batch[1]) ({reason})"
+            f"--model {what}: the loss is called with the model's output and the whole batch; take the targets out of"
+            f" it, as in lambda output, batch: F.cross_entropy(output, batch[1]) ({reason})"
         ) from error
 
 
