@@ -259,7 +259,9 @@ class SummaryOutput(Status):
 
 # tbmem estimate, rehearse, sweep
 
-_Estimate = changed(Estimate, "EstimateOutput", formula=changed(Formula, "FormulaOutput", total=int))
+_Estimate = changed(
+    Estimate, "EstimateOutput", formula=changed(Formula, "FormulaOutput", total=int), files=tuple[str, ...]
+)
 _DevicePeak = changed(DevicePeak, "DevicePeakOutput", headroom=int)
 _Process = changed(ProcessResult, "Process", devices=list[_DevicePeak])  # type: ignore[valid-type]
 _Rehearsal = changed(

@@ -18,10 +18,10 @@ from jsonschema import Draft202012Validator
 from docs.site.json_schemas import json_section, schemas
 from tbmem import MemoryCallback
 from tbmem.analysis.estimates.fit import Alternative, Fit
+from tbmem.api.results import Estimate, as_result
 from tbmem.cli.main import COMMANDS
 from tbmem.model.rehearsal import Largest, Trial
 from tbmem.present.json_output import OUTPUTS
-from tbmem.present.text.estimate import estimate_view
 from tbmem.present.text.rehearsal import largest_view, rehearsal_view
 from tests.analysis.estimates.test_fit import judged
 from tests.cli.conftest import Run
@@ -94,7 +94,9 @@ def test_what_is_printed(words: str, runs: Path, run: Run, monkeypatch: pytest.M
 def test_an_estimate_with_alternatives() -> None:
     other = Alternative(change="bf16", allocated=1, reserved=2, fit=Fit.TIGHT, batch=8)
 
-    validate("estimate", json.loads(json.dumps(estimate_view(replace(judged(), alternatives=(other,))))))
+    result = as_result(Estimate, replace(judged(), alternatives=(other,)))
+
+    validate("estimate", json.loads(result.to_json()))
 
 
 @pytest.mark.parametrize("is_out_of_memory", [False, True])

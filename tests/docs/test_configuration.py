@@ -22,8 +22,8 @@ def test_a_key(key: Key) -> None:
     assert key.meaning.endswith((".", ")"))
     assert key.when.endswith((".", ")"))
     assert key.allowed
-    # numbers and sizes have a unit; a list of ranks has none
-    is_quantity = not isinstance(value, (bool, str)) and value is not None and not key.name.endswith("ranks")
+    # numbers and sizes have a unit; lists of ranks and of names have none
+    is_quantity = not isinstance(value, (bool, str)) and value is not None and not key.name.endswith(("ranks", "sinks"))
     assert bool(key.unit) == (is_quantity or "MiB" in key.default or "KiB" in key.default)
     # and the variable sets it
     loaded = load_with_origins(environment={key.variable: key.default})

@@ -37,9 +37,9 @@ def call_model(model: nn.Module, batch: Any, *, has_loss: bool = False) -> Any:
 
 
 def _parameters(model: nn.Module) -> Mapping[str, inspect.Parameter] | None:
-    """The parameters of a model's ``forward``; ``None`` where it has no signature."""
+    """The parameters of a model's ``forward``, or of a stage that is a function; ``None`` without a signature."""
     try:
-        return inspect.signature(model.forward).parameters
+        return inspect.signature(getattr(model, "forward", model)).parameters
     except (TypeError, ValueError):
         return None
 
