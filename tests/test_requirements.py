@@ -110,7 +110,7 @@ def test_a_command_that_needs_a_newer_torch_says_so(words: list[str], tmp_path: 
 
     assert done.returncode == 2
     assert not done.stdout
-    assert done.stderr.splitlines()[-1] == f"tbmem: {TorchFeature.ESTIMATE.missing}"
+    assert done.stderr.splitlines()[-1] == f"tbmem {words[0]}: {TorchFeature.ESTIMATE.missing}"
     assert not list(tmp_path.iterdir())
 
 
