@@ -27,9 +27,9 @@ _SHARE_EXPLAINED = 0.5  # share of the resident memory's growth that malloc must
 _SHARE_OF_TWIN = 0.3
 """The same where that grows as well: Python's own objects lie outside of malloc's heap."""
 _PINNED = 2.0  # times the growth of what is alive by which the resident memory grows where the heap cannot shrink
-_SPREADS = 3.0
-_WIDE_SPREADS = 2.0
-"""Times the usual difference of levels in a block by which they must grow to be a leak without a holder."""
+_SPREADS, _WIDE_SPREADS = 3.0, 2.0
+"""Times the usual difference of levels in a block, and that of the widest, by which they must grow to be a leak without
+a holder."""
 _LOOK = 64
 """Steps in which evidence is collected, with room to spare."""
 _URGENT = 128
@@ -113,7 +113,7 @@ class Detector:
             return ()
         if conclusion.is_out_of_sight and self._is_free_heap(channel, trend):
             return self._dismiss_free_heap(sample, channel, trend, suspicion.bytes_per_step)
-        if conclusion.is_out_of_sight and self._is_cpu and trend.growth < _WIDE_SPREADS * channel.wide_spread:
+        if conclusion.is_out_of_sight and self._is_within_spread(channel, trend):
             conclusion = replace(conclusion, outcome=Outcome.OPEN)
         before = self._conclusions.get(suspicion.channel)
         self._conclusions[suspicion.channel] = conclusion
@@ -274,7 +274,8 @@ class Detector:
         conclusion = self._conclusions.get(channel.channel)
         is_confirmed = conclusion is not None and conclusion.outcome is Outcome.CONFIRMED
         # elsewhere blocks reach up to peaks
-        return self._is_cpu and not is_confirmed and trend.growth < _SPREADS * channel.spread
+        apart = max(_SPREADS * channel.spread, _WIDE_SPREADS * channel.wide_spread)
+        return self._is_cpu and not is_confirmed and trend.growth < apart
 
     @property
     def _is_cpu(self) -> bool:
