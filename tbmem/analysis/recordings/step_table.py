@@ -9,7 +9,7 @@ from tbmem.analysis.recordings.step_events import StepEvents, steps_of
 from tbmem.model.category import Phase
 from tbmem.model.columns import I64
 from tbmem.model.timeline import AllocationTimeline
-from tbmem.model.timeline_tables import RangeKind
+from tbmem.model.timeline_tables import AllocationRows, RangeKind
 
 _SHOWN = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 
@@ -23,10 +23,12 @@ def recorded_steps(timeline: AllocationTimeline, device: int) -> tuple[RecordedS
     rows = timeline.rows.take(timeline.rows.device == device)
     steps = steps_of(timeline, device)
     changes = _phase_changes(timeline, device)
+    allocated, freed = _Running(rows.alloc_event, rows.bytes), _Running(rows.free_event, rows.bytes)
+    begun = _Begun(rows)
     recorded = []
     for at, step in enumerate(steps):
         following = steps[at + 1] if at + 1 < len(steps) else None
-        begin_ns, end_ns = _times(timeline, device, step, following)
+        begin_ns, end_ns = _times(timeline, begun, step, following)
         known = 0 <= begin_ns < end_ns
         phases = _durations(changes, begin_ns, end_ns) if known else np.full(len(Phase), -1)
         recorded.append(
@@ -35,19 +37,49 @@ def recorded_steps(timeline: AllocationTimeline, device: int) -> tuple[RecordedS
                 ns=end_ns - begin_ns if known else -1,
                 **{f"{phase.name.lower()}_ns": int(phases[phase]) for phase in _SHOWN},
                 other_ns=int(phases[Phase.OTHER] + phases[Phase.SETUP]) if known else -1,
-                allocated_bytes=_sum(rows.bytes, rows.alloc_event, step),
-                freed_bytes=_sum(rows.bytes, rows.free_event, step),
+                allocated_bytes=allocated.within(step),
+                freed_bytes=freed.within(step),
             )
         )
     return tuple(recorded)
 
 
-def _sum(size: I64, event: I64, step: StepEvents) -> int:
-    return int(size[(event >= step.begin) & (event < step.end)].sum())
+class _Running:
+    """Bytes of events in order, summed once: a recording may have a thousand steps and a million allocations."""
+
+    def __init__(self, event: I64, size: I64) -> None:
+        order = np.argsort(event, kind="stable")
+        self._event = event[order]
+        self._sum = np.concatenate([[0], np.cumsum(size[order])])
+
+    def within(self, step: StepEvents) -> int:
+        """The sum of a step's events."""
+        first, last = np.searchsorted(self._event, [step.begin, step.end])
+        return int(self._sum[last] - self._sum[first])
+
+
+class _Begun:
+    """Times of events of allocations."""
+
+    def __init__(self, rows: AllocationRows) -> None:
+        self._rows = rows
+        self._order = np.argsort(rows.alloc_event, kind="stable")
+        self._event = rows.alloc_event[self._order]
+
+    def at(self, event: int) -> int:
+        """Unix time in nanoseconds of an event; -1 if no allocation has it."""
+        first, last = np.searchsorted(self._event, event, "left"), np.searchsorted(self._event, event, "right")
+        return int(self._rows.alloc_ns[self._order[first:last]].max(initial=-1))
+
+    def last_before(self, event: int) -> int:
+        """Unix time in nanoseconds of the latest event before one; -1 without any."""
+        rows = self._rows
+        allocated, freed = rows.alloc_ns[rows.alloc_event < event], rows.free_ns[rows.free_event < event]
+        return max(int(allocated.max(initial=-1)), int(freed.max(initial=-1)))
 
 
 def _times(
-    timeline: AllocationTimeline, device: int, step: StepEvents, following: StepEvents | None
+    timeline: AllocationTimeline, begun: _Begun, step: StepEvents, following: StepEvents | None
 ) -> tuple[int, int]:
     """Beginning and end of a step in Unix time: its range, else its first allocation and that of the next step."""
     ranges = timeline.ranges
@@ -55,13 +87,7 @@ def _times(
     if of_step.any():
         first = int(np.flatnonzero(of_step)[0])
         return int(ranges.begin_ns[first]), int(ranges.end_ns[first])
-    rows = timeline.rows.take(timeline.rows.device == device)
-    begins = rows.alloc_ns[rows.alloc_event == step.begin]
-    if following is not None:
-        ends = rows.alloc_ns[rows.alloc_event == following.begin]
-    else:
-        ends = np.concatenate([rows.alloc_ns[rows.alloc_event < step.end], rows.free_ns[rows.free_event < step.end]])
-    return int(begins.max(initial=-1)), int(ends.max(initial=-1))
+    return begun.at(step.begin), begun.last_before(step.end) if following is None else begun.at(following.begin)
 
 
 def _phase_changes(timeline: AllocationTimeline, device: int) -> tuple[I64, I64]:
