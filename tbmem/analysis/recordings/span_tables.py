@@ -10,6 +10,7 @@ import numpy as np
 
 from tbmem.analysis.recordings.breakdown import peak_bytes
 from tbmem.analysis.recordings.result import Analysis
+from tbmem.analysis.recordings.running_sum import RunningSum
 from tbmem.model.category import Category
 from tbmem.model.columns import I64
 from tbmem.model.span import ModuleMemory, PhaseMemory, Span
@@ -79,9 +80,8 @@ def module_table(analysis: Analysis, spans: Sequence[Span], kinds: Mapping[str, 
 class _DeviceLog(NamedTuple):
     """Allocations, frees and levels of a device in order of time."""
 
+    allocations: RunningSum
     alloc_ns: I64
-    alloc_sum: I64
-    """Bytes of the allocations before each, and of all."""
     alloc_code: I64
     alloc_bytes: I64
     free_ns: I64
@@ -100,8 +100,8 @@ class _DeviceLog(NamedTuple):
         allocs, frees = allocs[np.argsort(rows.alloc_ns[allocs])], frees[np.argsort(rows.free_ns[frees])]
         curve, code = timeline.curve(device), analysis.labels.code
         return cls(
+            RunningSum(rows.alloc_ns[allocs], rows.bytes[allocs]),
             rows.alloc_ns[allocs],
-            np.insert(np.cumsum(rows.bytes[allocs]), 0, 0),
             code[allocs].astype(np.int64),
             rows.bytes[allocs],
             rows.free_ns[frees],
@@ -114,8 +114,7 @@ class _DeviceLog(NamedTuple):
 
     def allocated(self, span: Span) -> int:
         """Bytes that were allocated within a span."""
-        first, last = np.searchsorted(self.alloc_ns, (span.begin_ns, span.end_ns))
-        return int(self.alloc_sum[last] - self.alloc_sum[first])
+        return self.allocations.within(span.begin_ns, span.end_ns)
 
     def peak(self, span: Span) -> int:
         """Highest level within a span, that at its beginning included."""

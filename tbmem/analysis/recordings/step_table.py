@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tbmem.analysis.recordings.result import RecordedStep
+from tbmem.analysis.recordings.running_sum import RunningSum
 from tbmem.analysis.recordings.step_events import StepEvents, steps_of
 from tbmem.model.category import Phase
 from tbmem.model.columns import I64
@@ -23,7 +24,7 @@ def recorded_steps(timeline: AllocationTimeline, device: int) -> tuple[RecordedS
     rows = timeline.rows.take(timeline.rows.device == device)
     steps = steps_of(timeline, device)
     changes = _phase_changes(timeline, device)
-    allocated, freed = _Running(rows.alloc_event, rows.bytes), _Running(rows.free_event, rows.bytes)
+    allocated, freed = RunningSum(rows.alloc_event, rows.bytes), RunningSum(rows.free_event, rows.bytes)
     begun = _Begun(rows)
     recorded = []
     for at, step in enumerate(steps):
@@ -37,25 +38,11 @@ def recorded_steps(timeline: AllocationTimeline, device: int) -> tuple[RecordedS
                 ns=end_ns - begin_ns if known else -1,
                 **{f"{phase.name.lower()}_ns": int(phases[phase]) for phase in _SHOWN},
                 other_ns=int(phases[Phase.OTHER] + phases[Phase.SETUP]) if known else -1,
-                allocated_bytes=allocated.within(step),
-                freed_bytes=freed.within(step),
+                allocated_bytes=allocated.within(step.begin, step.end),
+                freed_bytes=freed.within(step.begin, step.end),
             )
         )
     return tuple(recorded)
-
-
-class _Running:
-    """Bytes of events in order, summed once: a recording may have a thousand steps and a million allocations."""
-
-    def __init__(self, event: I64, size: I64) -> None:
-        order = np.argsort(event, kind="stable")
-        self._event = event[order]
-        self._sum = np.concatenate([[0], np.cumsum(size[order])])
-
-    def within(self, step: StepEvents) -> int:
-        """The sum of a step's events."""
-        first, last = np.searchsorted(self._event, [step.begin, step.end])
-        return int(self._sum[last] - self._sum[first])
 
 
 class _Begun:
