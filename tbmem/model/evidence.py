@@ -110,6 +110,8 @@ class Holder:
     grows_since: int = 0
     is_emptied: bool = False
     """Whether it was seen to keep nothing from one step to another: it holds what a step needs, however much."""
+    is_whole: bool = True
+    """Whether ``length`` counts all of it; a graph may have more nodes than were followed."""
 
     @property
     def bytes_per_step(self) -> float:

@@ -28,8 +28,9 @@ _SHARE_OF_TWIN = 0.3
 """The same where that grows as well: Python's own objects lie outside of malloc's heap."""
 _PINNED = 2.0  # times the growth of what is alive by which the resident memory grows where the heap cannot shrink
 _SPREADS, _WIDE_SPREADS = 3.0, 2.0
-"""Times the usual difference of levels in a block, and that of the widest, by which they must grow to be a leak without
+"""Times the usual difference of levels in a block, and that of the second widest, by which they must grow to be a leak without
 a holder."""
+_LASTS = 0.5  # part of such growth by which the lowest levels must rise as well
 _LOOK = 64
 """Steps in which evidence is collected, with room to spare."""
 _URGENT = 128
@@ -275,7 +276,8 @@ class Detector:
         is_confirmed = conclusion is not None and conclusion.outcome is Outcome.CONFIRMED
         # elsewhere blocks reach up to peaks
         apart = max(_SPREADS * channel.spread, _WIDE_SPREADS * channel.wide_spread)
-        return self._is_cpu and not is_confirmed and trend.growth < apart
+        is_small = trend.growth < apart or channel.lasting_share(trend) < _LASTS
+        return self._is_cpu and not is_confirmed and is_small
 
     @property
     def _is_cpu(self) -> bool:
@@ -307,7 +309,9 @@ class Detector:
         alive_growth = alive.growth_between(first, last)
         if growth is None or alive_growth is None:
             return False
-        free = self._feed.heap_size.growth(first, last) - alive_growth + self._feed.given_back
+        free = self._feed.heap_size.growth(first, last) + self._feed.given_back
+        if alive.growth.trend is not None:  # else what is alive in some steps is free in others
+            free -= alive_growth
         return free >= _SHARE_EXPLAINED * growth
 
     def _dismiss_free_heap(

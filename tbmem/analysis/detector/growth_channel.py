@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
+from heapq import nlargest
 from itertools import accumulate, pairwise
 from statistics import median
 from typing import NamedTuple
@@ -162,9 +163,8 @@ class GrowthChannel:
 
     @property
     def wide_spread(self) -> float:
-        """How far levels within the widest block in ten differ, in bytes."""
-        lifts = sorted(self._block.lifts)
-        return lifts[-1 - len(lifts) // 10] if lifts else 0.0
+        """How far levels within the widest block but one differ, in bytes; a single one may be a spike's."""
+        return nlargest(2, self._block.lifts)[-1] if self._block.lifts else 0.0
 
     def level_at(self, step: int) -> float | None:
         """The low-water mark at a step in the past, as finely as it is remembered, in bytes."""
@@ -228,6 +228,16 @@ class GrowthChannel:
             return None
         parts = pairwise((points[0], points[len(points) // 2], points[-1]))
         return min((after.level - before.level) / max(after.step - before.step, 1) for before, after in parts)
+
+    def lasting_share(self, trend: Trend) -> float:
+        """The part of a trend's growth by which its lowest level in its last quarter is above that in its first.
+
+        Three quarters for what is kept, and less where steps hold more and more but let it go.
+        """
+        points = self._points(trend)
+        quarter = max(len(points) // 4, 1)
+        before, after = (min(point.level for point in part) for part in (points[:quarter], points[-quarter:]))
+        return (after - before) / max(trend.growth, 1.0)
 
     def _points(self, trend: Trend) -> Sequence[Point]:
         """The marks since the trend began, at the finest scale that remembers all of it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
@@ -100,7 +101,8 @@ class StepBlock:
         self.splice = Splice()  # what unevaluated steps have added to levels and step numbers; taken out of the marks
         self.lifts: deque[float] = deque(maxlen=_LIFTS)
         """How far each of the last blocks reached above its mark, in bytes."""
-        self._passed = self._first = 0
+        self._last = math.nan  # the level of the block before
+        self._passed = self._first = self._read = 0
         self._low: float | None = None
         self._bottom = self._top = 0.0
         self._blocks: int | None = None
@@ -130,6 +132,7 @@ class StepBlock:
             self._blocks = count if self._blocks is None else min(self._blocks, count)
         self.ticks += len(levels)
         self._passed += len(levels)
+        self._read += len(levels)
         return self._close(self._low) if self._passed >= self.steps else None
 
     def skip(self) -> LowWaterMark | None:
@@ -148,12 +151,15 @@ class StepBlock:
     def _close(self, low: float) -> LowWaterMark:
         level, work = self.splice.join(self._first, low).level, round(self._bottom - low)
         mark = LowWaterMark(level, self._first, self.ticks, self._blocks, work, self.splice.steps)
-        self.lifts.append(self._top - low)
+        # one reading has no spread of its own: where counters are rationed, two blocks show what levels differ by
+        is_single = self._read == 1 and self.steps > 1 and not math.isnan(self._last)
+        self.lifts.append(max(self._top - low, abs(level - self._last) if is_single else 0.0))
+        self._last = level
         self._clear()
         return mark
 
     def _clear(self) -> None:
-        self._passed = 0
+        self._passed = self._read = 0
         self._low = self._blocks = None
 
 

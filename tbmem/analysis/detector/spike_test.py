@@ -82,7 +82,7 @@ class SpikeTest:
         self._min_spike = min_spike
         self._recent: deque[int] = deque(maxlen=WINDOW)
         self._least = 0.0
-        self._record = self._last = 0
+        self._record = self._last = self._last_step = 0
         self._before: deque[tuple[Excursion, bool]] = deque(maxlen=WINDOW)
         self._pending: list[tuple[int, int]] = []
         self._early: list[Excursion] = []
@@ -106,7 +106,7 @@ class SpikeTest:
                 for step, value in zip(steps[start:stop], chunk, strict=True):
                     excursions += [(step, excursion) for excursion in self._update(step, value)]
             else:
-                self._learn(chunk, highest)
+                self._learn(steps[start:stop], chunk, highest)
             if self._early and len(self._recent) >= _ENOUGH:
                 excursions += [(steps[stop - 1], excursion) for excursion in self._judge_early()]
             start = stop
@@ -115,13 +115,17 @@ class SpikeTest:
     def _update(self, step: int, value: int) -> Sequence[Excursion]:
         if value > self._worth_a_look and self._since_ordered >= (1 if value > self._threshold else _ORDER_SOONEST):
             self._order()
-        high = value > self._threshold
-        if high and (self._pending or value - self._last >= _AT_ONCE * (value - self._usual)):
+        if value > self._threshold and (self._pending or self._rises_at_once(step, value)):
             self._pending.append((step, value))
             return self._end_shift() if len(self._pending) > RETURN_WITHIN else ()
         excursions = self._end_spike(after=value) if self._pending else ()
-        self._learn((value,), value)
+        self._learn((step,), (value,), value)
         return excursions
+
+    def _rises_at_once(self, step: int, value: int) -> bool:
+        """Whether most of a high level was not there before; unknown where that was read many steps before."""
+        is_near = step - self._last_step <= RETURN_WITHIN
+        return is_near and value - self._last >= _AT_ONCE * (value - self._usual)
 
     def close(self) -> Sequence[Excursion]:
         """The excursion that is still open where steps are left out, which counts as a spike, and early ones."""
@@ -148,18 +152,18 @@ class SpikeTest:
         self._pending.clear()
         self._early.clear()
 
-    def _learn(self, values: Sequence[int], highest: int) -> None:
+    def _learn(self, steps: Sequence[int], values: Sequence[int], highest: int) -> None:
         self._recent.extend(values)
-        self._last = values[-1]
+        self._last, self._last_step = values[-1], steps[-1]
         if highest > self._record:
             self._record = highest
         self._since_ordered += len(values)
         if self._since_ordered >= _ORDER_EVERY or len(self._recent) < _ENOUGH:
             self._order()
 
-    def _learn_each(self, levels: Sequence[int]) -> None:
-        for level in levels:
-            self._learn((level,), level)
+    def _learn_each(self, steps: Sequence[int], levels: Sequence[int]) -> None:
+        for step, level in zip(steps, levels, strict=True):
+            self._learn((step,), (level,), level)
 
     def _order(self) -> None:
         """Compute what is usual and what is high from the last steps."""
@@ -198,7 +202,7 @@ class SpikeTest:
         steps, levels = self._take_pending()
         before, usual, stays = len(self._recent), self._usual, median_low(levels)
         if stays - usual <= self._least:
-            self._learn_each(levels)
+            self._learn_each(steps, levels)
             return ()
         self.rebase()
         self._settle(steps, levels)
@@ -222,8 +226,9 @@ class SpikeTest:
             peaks = [level for _, level in above]
             self._early.append(Excursion(ExcursionKind.SPIKE, above[0][0], above[-1][0], max(peaks), stays))
             self._recent.extend(peaks)
-            levels = [level for level in levels if level <= high]
-        self._learn_each(levels)
+            kept = [(step, level) for step, level in zip(steps, levels, strict=True) if level <= high]
+            steps, levels = [step for step, _ in kept], [level for _, level in kept]
+        self._learn_each(steps, levels)
 
     def _judge_early(self) -> Sequence[Excursion]:
         """Judge the excursions of the first steps, now that it is known what is usual."""

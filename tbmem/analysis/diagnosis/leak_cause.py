@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -21,12 +21,21 @@ their own that come to less and then end: torch its last 2,000 collectives (1 Ki
 _RELEASED = 16
 """Times the growth that a graph must gain to be no part of it. Where it began late within a trend, or where few of the
 watched steps fall between two additions, it gains some times as much."""
+_REACHES = 0.25
+"""Share of the steps since growth began that a graph must reach back to have grown all the time. One that follows
+episodes of different lengths gains less in some steps than in those that were watched."""
 _BESIDE = 3  # holders that are named beside a surviving site
 _MISSES = 8  # entries of a cache that was never hit, from which on it is called useless
 
 
 def explain(
-    suspicion: Suspicion, evidence: Evidence, *, min_rate: float, room: int | None = None, looked_before: int = 0
+    suspicion: Suspicion,
+    evidence: Evidence,
+    *,
+    min_rate: float,
+    room: int | None = None,
+    looked_before: int = 0,
+    working_sets: Container[str] = (),
 ) -> Conclusion:
     """Decide what the evidence says about a suspicion.
 
@@ -42,8 +51,9 @@ def explain(
         min_rate: Bytes per step below which a leak is not reported.
         room: Bytes that are still free, if known: a bounded holder that needs more never reaches its bound.
         looked_before: How often evidence of the same growth has left it open.
+        working_sets: Names of holders that earlier evidence has seen to let go what they held.
     """
-    case = _Case(suspicion, evidence, min_rate, room)
+    case = _Case(suspicion, evidence, min_rate, room, working_sets)
     for decide in (_held, _filling, _garbage, _refilled, _surviving, _workload, _of_history):
         conclusion = decide(case)
         if conclusion is not None:
@@ -51,10 +61,37 @@ def explain(
     return _without_holder(case, looked_before)
 
 
+def working_sets(suspicion: Suspicion, evidence: Evidence) -> Iterator[str]:
+    """Names of holders that let go what they hold: an episode's state, a list that is emptied, however large."""
+    for holder in evidence.holders:
+        if holder.is_emptied or _is_released(holder, suspicion, evidence):
+            yield holder.name
+
+
+def _is_released(holder: Holder, suspicion: Suspicion, evidence: Evidence) -> bool:
+    """Whether a graph is let go again and again, as an episode's state is.
+
+    It gains many times what memory grows by, or it does not reach back to where the growth began.
+    """
+    if holder.kind is not HolderKind.GRAPH:
+        return False
+    lasted = evidence.last_step - suspicion.first_step
+    is_young = holder.is_whole and holder.length < _REACHES * lasted * holder.per_step
+    is_fast = holder.bytes_per_step >= _RELEASED * max(suspicion.bytes_per_step, 1.0)
+    return is_young or (is_fast and suspicion.channel is Channel.ALLOCATED)
+
+
 class _Case:
     """What the rules look at."""
 
-    def __init__(self, suspicion: Suspicion, evidence: Evidence, min_rate: float, room: int | None) -> None:
+    def __init__(
+        self,
+        suspicion: Suspicion,
+        evidence: Evidence,
+        min_rate: float,
+        room: int | None,
+        known_sets: Container[str],
+    ) -> None:
         self.suspicion = suspicion
         self.evidence = evidence
         self.rate = max(suspicion.bytes_per_step, 1.0)
@@ -69,10 +106,11 @@ class _Case:
         self.bounded: list[Holder] = []
         self.collectable: list[Holder] = []
         self.unbounded: list[Holder] = []
+        let_go = set(working_sets(suspicion, evidence))
         for holder in evidence.holders:
             if holder.bytes_per_step < least:
                 continue
-            if holder.is_emptied or self._is_released(holder):
+            if holder.name in let_go or holder.name in known_sets:
                 self.refilled.append(holder)
             elif _reaches_bound(holder, room):
                 self.bounded.append(holder)
@@ -80,11 +118,6 @@ class _Case:
                 self.collectable.append(holder)
             elif not self._is_bystander(holder):
                 self.unbounded.append(holder)
-
-    def _is_released(self, holder: Holder) -> bool:
-        """Whether a graph is let go again and again: it gains many times what memory grows by, an episode's state."""
-        is_graph = holder.kind is HolderKind.GRAPH and self.suspicion.channel is Channel.ALLOCATED
-        return is_graph and holder.bytes_per_step >= _RELEASED * self.rate
 
     def _is_bystander(self, holder: Holder) -> bool:
         """Whether it only grows along: plain objects that explain little, while tensors survive."""

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from tbmem.analysis.detector.detector import Detector
-from tbmem.analysis.diagnosis.leak_cause import explain
+from tbmem.analysis.diagnosis.leak_cause import explain, working_sets
 from tbmem.config.schema import EvidenceConfig
 from tbmem.model.evidence import Channel, Conclusion, Evidence, Outcome, Suspicion
 from tbmem.model.files import atomic_write, evidence_name
@@ -72,6 +72,8 @@ class Investigator:
         self._conclusions: dict[Suspect, Conclusion] = {}
         self._inconclusive: Counter[Suspect] = Counter()
         self._suspected: dict[Suspect, int] = {}
+        self._working_sets: set[str] = set()
+        """Names of holders that were seen to let go what they held."""
 
     @property
     def is_watching(self) -> bool:
@@ -145,12 +147,14 @@ class Investigator:
     def _conclude(self, evidence: Evidence, current: Mapping[Suspect, Suspicion]) -> None:
         for suspect, suspicion in current.items():
             self._suspected.setdefault(suspect, evidence.first_step)
+            self._working_sets.update(working_sets(suspicion, evidence))
             conclusion = explain(
                 suspicion,
                 evidence,
                 min_rate=parse_bytes(self._config.min_leak),
                 room=self._room(suspicion.device),
                 looked_before=self._inconclusive[suspect],
+                working_sets=self._working_sets,
             )
             self._inconclusive[suspect] += conclusion.outcome is Outcome.OPEN
             path = self._guard.run(WRITING, self._write, suspicion, evidence, conclusion)

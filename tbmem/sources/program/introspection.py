@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 _maxlen = deque.__dict__["maxlen"].__get__
 LruCache: type = functools._lru_cache_wrapper
+_CACHE_ENTRY = "_lru_list_elem"  # type of the entries of an lru_cache with a bound
 Cycle: type = itertools.cycle
 Tee: type = type(itertools.tee(())[0])
 
@@ -142,13 +143,19 @@ def newest_items(mapping: dict[Any, Any], count: int) -> list[tuple[Any, Any]]:
     return list(itertools.islice(reversed(dict.items(mapping)), count))[::-1]
 
 
+def is_cache_entry(value: Any) -> bool:
+    """Whether it is what the dict of an ``lru_cache`` with a bound has as its values."""
+    kind = type(value)
+    return type(kind) is type and kind.__name__ == _CACHE_ENTRY
+
+
 def cache_entries(cache: Any) -> list[tuple[Any, Any]]:
     """Keys and results of an ``lru_cache``, least recently used first."""
     # with a bound it shows the collector key, result and a type for each entry; without one a plain dict
     referents = gc.get_referents(cache)[1:]
     pairs = []
     for key, result, kind in zip(referents[::3], referents[1::3], referents[2::3], strict=False):
-        if type(kind) is not type or kind.__name__ != "_lru_list_elem":
+        if type(kind) is not type or kind.__name__ != _CACHE_ENTRY:
             break
         pairs.append((key, result))
     return pairs or (list(referents[0].items()) if referents and type(referents[0]) is dict else [])

@@ -50,11 +50,23 @@ def grown_containers(counts: ObjectCounts, objects: ObjectTable, traversal: Trav
     if nameless:
         del nameless[_NAMELESS:]
         references.update(_paths_to(nameless, traversal, [containers, *objects.by_kind.values()]))
-    # the dict inside an lru_cache is counted with the cache
-    own = [each for each in references.values() if type(each.holder) is not plain.LruCache and not _is_known(each)]
+    own = [each for each in references.values() if not (_is_of_cache(each) or _is_known(each))]
     # modules that are imported when they are first used come once
     grown = [(each, growing[id(each.value)]) for each in own if each.value is not sys.modules]
     return [each for each in grown if not _is_new_element(each[0], growing)]
+
+
+def _is_of_cache(reference: Reference) -> bool:
+    """Whether it is the dict inside an ``lru_cache``, which is counted with the cache.
+
+    Its values tell it where the cache is not found: after ``gc.freeze``, referrers that were frozen are not.
+    """
+    if type(reference.holder) is plain.LruCache:
+        return True
+    try:
+        return type(reference.value) is dict and any(map(plain.is_cache_entry, plain.newest_of(reference.value, 1)))
+    except RuntimeError:  # another thread has changed it
+        return False
 
 
 def _is_new_element(reference: Reference, growing: Mapping[int, Series]) -> bool:

@@ -33,6 +33,7 @@ from tbmem.sources.torch_state import autograd_graph
 _SMALLEST = 256  # bytes below which the size of a tensor or an array is of no interest
 _EDGE = 64  # bytes at either end by which the old value is recognised in the new one
 _VARIED = 24  # different bytes among them at least: a mask or a range begins the same way however long it is
+_GRAPHS = (20_000, 0.05)  # nodes of one reference's graph that are followed, and the seconds for that
 _MANY_INNER = 5000  # elements of a container above which those of the containers in it are not counted
 _CONTAINERS: tuple[Any, ...] = (list, dict, set, deque, defaultdict)
 _BUFFERS: tuple[Any, ...] = (array.array, io.BytesIO, io.StringIO)
@@ -216,19 +217,24 @@ def add_graphs(context: SearchContext, histories: VariableHistories, traversal: 
 
     chained = histories.references(traversal, lambda history: len(history.numbers) > 2, has_graph)
     retained = RetainedSize(0.1, context.baseline)
-    for reference, history in chained:
-        _add_graph(context, reference, history, retained)
+    named: set[Any] = set()
+    # the newest node reaches those of the others that are part of the same graph
+    for reference, history in sorted(chained, key=lambda known: -known[1].numbers[-1][1]):
+        if reference.value.grad_fn not in named:
+            named |= _add_graph(context, reference, history, retained)
 
 
-def _add_graph(context: SearchContext, reference: Reference, history: VariableHistory, retained: RetainedSize) -> None:
-    """One reference; the nodes that were created since the observation before last are measured."""
+def _add_graph(
+    context: SearchContext, reference: Reference, history: VariableHistory, retained: RetainedSize
+) -> set[Any]:
+    """One reference, of whose graph the nodes since the observation before last are measured; returns its nodes."""
     root = reference.value.grad_fn
     (first, before), (last, _) = history.numbers[-2:]
     nodes, size = retained.graph(root, before)
     steps = max(last - first, 1)
-    if nodes < steps:  # another reference has the same graph
-        return
-    graph = autograd_graph.Graph(20_000, 0.05)
+    if nodes < steps:  # another reference has most of the same graph
+        return set()
+    graph = autograd_graph.Graph(*_GRAPHS)
     graph.add(root)
     name = context.name(reference)
     holder = Holder(
@@ -240,10 +246,12 @@ def _add_graph(context: SearchContext, reference: Reference, history: VariableHi
         contents=Contents.GRAPHS,
         bytes_per_element=size // nodes,
         grows_since=history.numbers[0][0],
+        is_whole=graph.complete,
     )
     read = partial(_best_assignments, context.sources, name.handle, context.files)
     candidate = Candidate(("graph", reference.key()), holder, name.handle, read)
     context.add(candidate, ValueProbe(reader_of(reference), reference.value))
+    return graph.nodes
 
 
 def _filling_lines(sources: SourceCode, handle: Handle, files: tuple[str, ...]) -> list[CodeLine]:

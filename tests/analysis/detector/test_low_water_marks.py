@@ -92,6 +92,18 @@ def test_one_reading_is_enough_for_a_block() -> None:
     assert marks == [None, None, None, None, LowWaterMark(7, 2, 5, None, 0)]
 
 
+def test_where_readings_are_rare_two_blocks_show_what_levels_differ_by() -> None:
+    # given a level that swings, of which each block has one reading
+    block, levels = StepBlock(4), (125, 127, 125, 131)
+    # when
+    for number, level in enumerate(levels):
+        block.add(4 * number, [level], [level], None)
+        for _ in range(3):
+            block.skip()
+    # then
+    assert list(block.lifts) == [0, 2, 2, 6]
+
+
 def test_a_block_waits_for_its_reading() -> None:
     block = StepBlock(4)
     assert [block.skip() for _ in range(20)] == [None] * 20

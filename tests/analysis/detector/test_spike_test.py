@@ -229,6 +229,17 @@ def test_slow_growth_beyond_the_threshold_is_no_jump() -> None:
     assert run(peaks, make_test(2.0, MIB)) == []
 
 
+def test_whether_a_level_rose_at_once_is_unknown_where_it_was_read_long_before() -> None:
+    # given every 24th step of a level that climbs for 200 steps and falls
+    steps = range(1, 24 * 200, 24)
+    peaks = [GIB + 3 * MIB * (step % 200) for step in steps]
+    test = make_test(2.0, MIB)
+    # when
+    excursions = [*test.extend(steps, peaks), *test.close()]
+    # then
+    assert excursions == []
+
+
 # changes of level
 
 

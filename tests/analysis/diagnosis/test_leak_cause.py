@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tbmem.analysis.diagnosis.leak_cause import explain
+from tbmem.analysis.diagnosis.leak_cause import explain, working_sets
 from tbmem.model.evidence import (
     Channel,
     CodeLine,
@@ -63,6 +63,7 @@ def concluded(
     room: int | None = None,
     looked_before: int = 0,
     history_bytes: int = 0,
+    working_sets: tuple[str, ...] = (),
 ) -> Conclusion:
     evidence = Evidence(
         first_step=42,
@@ -73,7 +74,7 @@ def concluded(
         collector_on=collector_on,
         history_bytes=history_bytes,
     )
-    return explain(suspicion, evidence, min_rate=KIB, room=room, looked_before=looked_before)
+    return explain(suspicion, evidence, min_rate=KIB, room=room, looked_before=looked_before, working_sets=working_sets)
 
 
 def test_a_list_without_an_end_is_a_leak() -> None:
@@ -185,6 +186,27 @@ def test_a_graph_that_gains_far_more_than_memory_grows_by_is_let_go_again() -> N
     assert "carries a graph for some steps and lets it go" in conclusion.reason
     # but one that gains what memory grows by is a leak, also where it grows in every fourth step
     assert concluded(state, suspicion=replace(GROWTH, bytes_per_step=60.0 * KIB)).outcome is Outcome.CONFIRMED
+
+
+def test_a_graph_that_is_younger_than_the_growth_is_let_go_again() -> None:
+    # given growth for 960 steps, and a graph of 2,803 nodes that gains 91 of them in a step
+    state = replace(LIST, kind=HolderKind.GRAPH, length=2803, per_step=91.0, bytes_per_element=3703)
+    old = replace(GROWTH, channel=Channel.HOST, first_step=13, bytes_per_step=24.5 * KIB)
+    evidence = Evidence(first_step=945, last_step=979, holders=(state,), sites=None)
+    # when
+    conclusion = explain(old, evidence, min_rate=KIB)
+    # then
+    assert conclusion.outcome is Outcome.DISMISSED
+    assert "carries a graph for some steps and lets it go" in conclusion.reason
+    assert list(working_sets(old, evidence)) == [state.name]
+    # but of one that is too long to be followed it is not known, and one as old as the growth is a leak
+    for grown in (replace(state, is_whole=False), replace(state, length=88_000)):
+        assert explain(old, replace(evidence, holders=(grown,)), min_rate=KIB).outcome is Outcome.CONFIRMED
+
+
+def test_what_was_seen_to_let_go_is_a_working_set_from_then_on() -> None:
+    assert concluded(LIST).outcome is Outcome.CONFIRMED
+    assert concluded(LIST, working_sets=(LIST.name,)).outcome is Outcome.DISMISSED
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,19 @@ def test_a_dismissal_does_not_wait() -> None:
     setting.run(48, 58)
     # then
     assert setting.detector.concluded[0].outcome is Outcome.DISMISSED
+
+
+def test_a_holder_that_was_seen_to_be_emptied_is_a_working_set_in_later_looks() -> None:
+    # given
+    emptied = replace(LIST, is_emptied=True)
+    setting = Setting(FakeDetector(suspicion()), hunt=FakeHunt((emptied,)))
+    setting.run(48, 58)
+    # when it only grows in the steps of the next look, within a longer episode
+    setting.hunt.holders = (LIST,)
+    setting.detector.suspicions = (suspicion(),)
+    setting.run(59, 120)
+    # then
+    assert [each.outcome for each in setting.detector.concluded] == [Outcome.DISMISSED] * 2
 
 
 def test_growth_that_falls_back_meanwhile_is_forgotten() -> None:

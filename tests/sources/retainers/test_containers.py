@@ -106,6 +106,21 @@ def test_bounds_and_hits_are_those_of_the_container() -> None:
     assert holders[HolderKind.LRU_CACHE].name == f"lru_cache of {here}.mask_for()"
 
 
+def test_the_dict_inside_a_cache_is_no_holder_where_the_cache_is_frozen() -> None:
+    # given a cache that the collector does not show
+    cached: Any = functools.lru_cache(maxsize=100)(abs)
+    gc.collect()
+    gc.freeze()
+    for number in range(26):
+        cached(number)
+    (entries,) = [one for one in gc.get_referents(cached) if type(one) is dict and len(one) == 26]
+    # when
+    grown = _grown(_reach(sys._getframe()), {dict: [entries]})
+    gc.unfreeze()
+    # then
+    assert grown == []
+
+
 def test_an_element_that_was_put_in_meanwhile_is_no_holder_beside_its_container() -> None:
     # given a buffer of episodes; the list of the last one has the address of one that grew before
     episodes = deque([[0.5] * 10 for _ in range(26)], maxlen=60)

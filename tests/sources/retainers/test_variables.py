@@ -132,6 +132,25 @@ def test_a_total_whose_graph_goes_back_to_the_first_step() -> None:
     assert holder.name == "tensor 'x' in _train()"
 
 
+def test_of_several_variables_in_one_graph_the_newest_is_named() -> None:
+    # given the state of a loop, and that of the step before under another name
+    weight = torch.ones(1, requires_grad=True)
+    states = [torch.zeros(1)]
+    for _ in range(5):
+        states.append(states[-1] + weight * 2)
+    scope, histories = RootScope(_train.__code__), VariableHistories()
+    for step in range(1, 5):
+        before = Reference(states[step], scope, ReferenceKind.LOCAL, "before")
+        state = Reference(states[step + 1], scope, ReferenceKind.LOCAL, "state")
+        histories.look(step, [before, state])
+    traversal: Any = SimpleNamespace(references={id(each.value): each for each in (before, state)})
+    context = SearchContext(SourceCode(), set(), None)
+    # when
+    add_graphs(context, histories, traversal)
+    # then
+    assert [each.holder.name for each in context.sorted()] == ["tensor 'state' in _train()"]
+
+
 def test_a_loss_with_a_graph_of_its_own_step_is_no_holder() -> None:
     weight = torch.ones(1, requires_grad=True)
 
