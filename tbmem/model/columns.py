@@ -45,10 +45,9 @@ class Columns:
         declared = cls.declared()
         if unknown := given.keys() - declared.keys():
             raise TypeError(f"{cls.__name__} has no column {', '.join(sorted(unknown))}")
-        columns = {name: np.empty(length, dtype) for name, (dtype, _) in declared.items()}
-        for name, (_, fill) in declared.items():
-            columns[name][:] = given.get(name, fill)
-        return cls(**columns)
+        return cls(
+            **{name: _filled(length, dtype, given.get(name, fill)) for name, (dtype, fill) in declared.items()}
+        )
 
     @classmethod
     def declared(cls) -> dict[str, tuple[type[np.generic], int]]:
@@ -67,8 +66,10 @@ class Columns:
         return type(self)(**{name: values[index] for name, values in self.columns().items()})
 
     def replace(self: _Table, **given: ArrayLike) -> _Table:
-        """A copy with some columns replaced."""
-        return self.of(len(self), **{**self.columns(), **given})
+        """A table with some columns replaced, which shares the others: columns are not written to."""
+        declared = self.declared()
+        changed = {name: _filled(len(self), declared[name][0], values) for name, values in given.items()}
+        return type(self)(**{**self.columns(), **changed})
 
     @classmethod
     def join(cls: type[_Table], parts: list[_Table]) -> _Table:
@@ -84,6 +85,12 @@ class Columns:
             values = getattr(self, name)
             if len(values) and not -1 <= int(values.min()) <= int(values.max()) < size:
                 raise FileFormatError(f"a row's {name} points outside of its table")
+
+
+def _filled(length: int, dtype: type[np.generic], values: ArrayLike) -> NDArray[Any]:
+    filled = np.empty(length, dtype)
+    filled[:] = values
+    return filled
 
 
 Parsed = TypeVar("Parsed")

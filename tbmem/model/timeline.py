@@ -99,6 +99,10 @@ class AllocationTimeline:
             devices.append(replace(device, unlisted_bytes=unlisted, base_bytes=base))
         return replace(self, rows=AllocationRows.join([self.rows, rows]), devices=tuple(devices))
 
+    def rows_of(self, device: int) -> AllocationRows:
+        """The rows of a device."""
+        return self.rows if len(self.devices) == 1 else self.rows.take(self.rows.device == device)
+
     def alive_at(self, device: int, event: int) -> I64:
         """Numbers of the rows that are alive just after an event."""
         rows = self.rows
@@ -111,7 +115,7 @@ class AllocationTimeline:
 
     def curve(self, device: int) -> Curve:
         """Allocated bytes of a device over time, one point per allocation and free."""
-        rows = self.rows if len(self.devices) == 1 else self.rows.take(self.rows.device == device)
+        rows = self.rows_of(device)
         events = self.devices[device].events
         change, ns = np.zeros(events, np.int64), np.full(events, -1, np.int64)
         touched = np.zeros(events, np.bool_)

@@ -199,7 +199,7 @@ def recorded_events(timeline: AllocationTimeline, device: int = 0, *, older: boo
     With ``older``, memory that was in use at the beginning is allocated first, by address: under other settings its
     layout would be another one.
     """
-    rows = timeline.rows.take(timeline.rows.device == device)
+    rows = timeline.rows_of(device)
     rows = rows.take(np.argsort(rows.address, kind="stable"))
     changes, failures = _changes(timeline, device), _failures(timeline, device)
     kinds = np.array([EventKind["SEGMENT_" + ReservationKind(kind).name] for kind in changes.kind.tolist()], np.int64)

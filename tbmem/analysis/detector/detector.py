@@ -28,8 +28,8 @@ _SHARE_OF_TWIN = 0.3
 """The same where that grows as well: Python's own objects lie outside of malloc's heap."""
 _PINNED = 2.0  # times the growth of what is alive by which the resident memory grows where the heap cannot shrink
 _SPREADS, _WIDE_SPREADS = 3.0, 2.0
-"""Times the usual difference of levels in a block, and that of the second widest, by which they must grow to be a leak without
-a holder."""
+"""Times the usual difference of levels in a block, and that of the second widest, by which they must grow to be a leak
+without a holder."""
 _LASTS = 0.5  # part of such growth by which the lowest levels must rise as well
 _LOOK = 64
 """Steps in which evidence is collected, with room to spare."""

@@ -69,7 +69,7 @@ def folded_steps(
         steps: At least one.
         columns: Points of each curve.
     """
-    rows = timeline.rows.take(timeline.rows.device == device)
+    rows = timeline.rows_of(device)
     bounds = [np.array([step.begin, *_parts(rows.alloc_event, rows.phase, step), step.end]) for step in steps]
     count = max(len(bound) for bound in bounds)
     shares = np.median([np.diff(bound) / (bound[-1] - bound[0]) for bound in bounds if len(bound) == count], axis=0)

@@ -17,6 +17,8 @@ from tbmem.model.timeline_tables import AllocationRows
 
 OTHER = "(other)"
 """Name of parts that were merged."""
+_TABLE = 16
+"""Largest range of values, as a multiple of their number, for which a table is made."""
 
 
 class PeakState(NamedTuple):
@@ -157,13 +159,28 @@ def _inferred_bytes(state: PeakState, code: NDArray[Any], size: int) -> I64:
 
 def groups(*columns: NDArray[Any]) -> tuple[I64, I64]:
     """A row of each group, and the group of each row; rows of a group agree in every column."""
-    group, first = np.zeros(len(columns[0]), np.int64), np.zeros(0, np.int64)
+    group = np.zeros(len(columns[0]), np.int64)
     for column in columns:
-        _, inverse = np.unique(column, return_inverse=True)
-        combined = group * (int(inverse.max(initial=0)) + 1) + inverse.reshape(-1)
-        _, first, group = np.unique(combined, return_index=True, return_inverse=True)
-        group = group.reshape(-1)
+        ranks = _ranks(column)
+        group = _ranks(group * (int(ranks.max(initial=0)) + 1) + ranks)
+    first = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
+    first[group[::-1]] = np.arange(len(group))[::-1]  # of several rows the one that is written last, the first, stays
     return first, group
+
+
+def _ranks(values: NDArray[Any]) -> I64:
+    """The place of each value among the different ones, in ascending order; a table is faster than sorting."""
+    if not len(values):
+        return np.zeros(0, np.int64)
+    lowest, highest = int(values.min()), int(values.max())
+    if highest - lowest > _TABLE * len(values):
+        _, ranks = np.unique(values, return_inverse=True)
+        return ranks.reshape(-1)
+    offsets = values.astype(np.int64) - lowest
+    is_there = np.zeros(highest - lowest + 1, np.bool_)
+    is_there[offsets] = True
+    places: I64 = np.cumsum(is_there) - 1
+    return places[offsets]
 
 
 def max_by_code(timeline: AllocationTimeline, device: int, code: NDArray[Any]) -> I64:

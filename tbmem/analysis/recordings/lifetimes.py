@@ -77,6 +77,9 @@ def suspects_of(state: PeakState, lines: SourceLines, labels: Labels) -> tuple[S
     steps = np.unique(rows.step[candidates])
     if len(steps) < MIN_GENERATIONS:
         return ()
+    # most stacks keep nothing
+    keeping = rows.stack[candidates[rows.free_event[candidates] == ALIVE]]
+    candidates = candidates[np.isin(rows.stack[candidates], keeping, kind="table")]
     origin = (rows.stack[candidates], rows.operator[candidates], rows.module[candidates])
     piling_up = np.zeros(len(candidates), np.bool_)
     for _, group in (groups(*origin, rows.bytes[candidates]), groups(*origin)):

@@ -21,7 +21,7 @@ def recorded_steps(timeline: AllocationTimeline, device: int) -> tuple[RecordedS
     A phase lasts, on the host's clock, from its first allocation to that of another phase; the optimizer's own range,
     where it is recorded, from its beginning to its end. Between the phases, and before the first, is ``other``.
     """
-    rows = timeline.rows.take(timeline.rows.device == device)
+    rows = timeline.rows_of(device)
     steps = steps_of(timeline, device)
     changes = _phase_changes(timeline, device)
     allocated, freed = RunningSum(rows.alloc_event, rows.bytes), RunningSum(rows.free_event, rows.bytes)
