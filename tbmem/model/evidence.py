@@ -40,6 +40,11 @@ class Suspicion:
         """Growth in bytes."""
         return self.level - self.base
 
+    @property
+    def is_of_accelerator(self) -> bool:
+        """Whether an accelerator's memory grows; beside one, that of the host may."""
+        return self.device != "cpu" and self.channel not in (Channel.HOST, Channel.HEAP, Channel.WORKERS)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeLine:

@@ -198,7 +198,7 @@ def _held(case: _Case) -> Conclusion | None:
         Outcome.CONFIRMED,
         leak_text.held_by(top, others),
         leak_text.cause_of(top),
-        leak_text.advice_for(top, case.suspicion.device),
+        leak_text.advice_for(top, on_accelerator=case.suspicion.is_of_accelerator),
         rate=_rate_of((top, *others)),
         holders=(top, *others),
         site=case.site,
@@ -226,7 +226,7 @@ def _garbage(case: _Case) -> Conclusion | None:
         return None
     top = _largest(case.collectable)
     reason = f"{leak_text.held_by(top, [])}: the garbage collector frees it at its next run"
-    cause, advice = leak_text.cause_of(top), leak_text.advice_for(top, case.suspicion.device)
+    cause, advice = leak_text.cause_of(top), leak_text.advice_for(top, on_accelerator=case.suspicion.is_of_accelerator)
     return case.conclude(Outcome.OPEN, reason, cause, advice, rate=top.bytes_per_step, holders=(top,), site=case.site)
 
 

@@ -139,11 +139,11 @@ def cause_of_site(site: Site) -> str:
     return "a graph that was never freed" if site.in_backward else outside
 
 
-def advice_for(holder: Holder, device: str) -> str:
-    """What to do about a leak on a device (``cpu``, ``cuda:0``)."""
+def advice_for(holder: Holder, *, on_accelerator: bool) -> str:
+    """What to do about a leak of an accelerator's memory, or of the host's."""
     advice = _cure(holder, 1)
     can_move = holder.contents is Contents.TENSORS and advice == _BY_CONTENTS[Contents.TENSORS][1]
-    return f"move them to the CPU, or {advice}" if can_move and device != "cpu" else advice
+    return f"move them to the CPU, or {advice}" if can_move and on_accelerator else advice
 
 
 def _cure(holder: Holder, part: int) -> str:

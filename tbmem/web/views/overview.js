@@ -67,7 +67,8 @@ function runSection(run, context) {
   );
   const several = new Set(run.cards.map((card) => card.rank)).size > 1;
   const told = new Set(run.stories.flatMap((story) => story.advice));
-  const cards = run.cards.slice(0, AT_ONCE).map((card) => deviceCard(card, several, told));
+  const isDead = run.status === "died";
+  const cards = run.cards.slice(0, AT_ONCE).map((card) => deviceCard(card, several, told, isDead));
   const rest = run.cards.length - AT_ONCE;
   return el(
     "section",
@@ -94,8 +95,9 @@ function links(run, { index }) {
   return el("span", { class: "links" }, found.filter(Boolean).map(([view, text]) => button(text, go(view))));
 }
 
-function deviceCard(card, several, told) {
-  const severity = severityOf(card);
+function deviceCard(card, several, told, isDead) {
+  // stable memory is no good news of a run that was killed
+  const severity = isDead && severityOf(card) === "good" ? "info" : severityOf(card);
   return el(
     "article",
     { class: `card ${severity}`, "data-rank": card.rank, "data-device": card.device },

@@ -90,7 +90,7 @@ def test_every_holder_has_a_cause_and_advice(kind: HolderKind, contents: Content
     holder = replace(LIST, kind=kind, contents=contents, hits=3)
 
     assert cause_of(holder)
-    assert advice_for(holder, "cpu")
+    assert advice_for(holder, on_accelerator=False)
     assert KNOWN_BY.keys() == set(LineSource)
 
 
@@ -98,7 +98,7 @@ def test_a_kind_says_more_than_its_contents() -> None:
     hooks = replace(LIST, kind=HolderKind.HOOKS)
     cache = replace(LIST, kind=HolderKind.LRU_CACHE)
 
-    assert "register the hook once" in advice_for(hooks, "cpu")
+    assert "register the hook once" in advice_for(hooks, on_accelerator=False)
     # what a cache that is of use holds is the cause; one without a hit is a cause itself
     assert cause_of(replace(cache, hits=1)) == cause_of(LIST) == "a view that keeps a large storage"
     assert cause_of(replace(cache, hits=0)) == "an unbounded cache without a hit"
@@ -121,8 +121,8 @@ def test_tensors_on_a_device_may_be_moved_to_the_cpu_and_those_on_the_cpu_not() 
     # given
     kept = replace(LIST, contents=Contents.TENSORS)
     # then
-    assert "move them to the CPU" in advice_for(kept, "cuda:0")
-    assert "move" not in advice_for(kept, "cpu")
+    assert "move them to the CPU" in advice_for(kept, on_accelerator=True)
+    assert "move" not in advice_for(kept, on_accelerator=False)
 
 
 def test_the_registry_of_a_package_has_a_cure_of_its_own() -> None:
@@ -130,7 +130,7 @@ def test_the_registry_of_a_package_has_a_cure_of_its_own() -> None:
     figures = replace(LIST, name="Gcf.figs", contents=Contents.OBJECTS)
     # then
     assert cause_of(figures) == "figures that are never closed"
-    assert "plt.close(fig)" in advice_for(figures, "cpu")
+    assert "plt.close(fig)" in advice_for(figures, on_accelerator=False)
 
 
 def test_functions_are_counted_as_what_they_are() -> None:
