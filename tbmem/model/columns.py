@@ -45,9 +45,7 @@ class Columns:
         declared = cls.declared()
         if unknown := given.keys() - declared.keys():
             raise TypeError(f"{cls.__name__} has no column {', '.join(sorted(unknown))}")
-        return cls(
-            **{name: _filled(length, dtype, given.get(name, fill)) for name, (dtype, fill) in declared.items()}
-        )
+        return cls(**{name: _filled(length, dtype, given.get(name, fill)) for name, (dtype, fill) in declared.items()})
 
     @classmethod
     def declared(cls) -> dict[str, tuple[type[np.generic], int]]:

@@ -802,3 +802,18 @@ def test_a_channel_takes_less_than_64_kib_after_a_million_steps() -> None:
         tracemalloc.stop()
     # then
     assert taken < 4 * 64 * KIB
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_episodes_that_get_longer_are_stable_where_readings_are_rare(seed: int) -> None:
+    # given the state of an episode, 0.25 MiB for each of its steps, that is let go at its end: later ones last longer
+    chance, levels = random.Random(seed), list[int]()
+    while len(levels) < 1200:
+        longest = max(1, round(chance.expovariate(60 / (120 + len(levels)))))
+        levels += [HEAP + step * MIB // 4 for step in range(longest)]
+    rare = [level if step < 160 or step % 24 == 0 else None for step, level in enumerate(levels)]
+    detector = Detector()
+    # when
+    findings = feed(detector, heap(rare))
+    # then
+    assert kinds([*findings, detector.verdict()]) == ["stable"]

@@ -432,3 +432,18 @@ def test_growth_that_stays_where_it_is_for_longer_than_a_recording_can_hide_it_h
     events = watched.extend(range(101, 301), [BASE + 64 * 100 * KIB + 8 * MIB] * 200)
     # then
     assert [event.change for event in events] == [Change.ENDED]
+
+
+def test_what_is_kept_lifts_the_lowest_levels_as_well() -> None:
+    # given a leak, and steps that hold more and more of which they let go
+    leak, longer = make_channel(), make_channel()
+    leak.extend(range(1, 401), climb(400, MIB))
+    longer.extend(range(1, 401), [BASE + (MIB * step if step // 20 % 2 else 0) for step in range(400)])
+    # when
+    shares = [
+        channel.lasting_share(Trend.over([channel.growth.marks.at(0)[0], channel.growth.marks.at(0)[-1]], 0))
+        for channel in (leak, longer)
+    ]
+    # then
+    assert shares[0] == pytest.approx(0.75, abs=0.1)
+    assert shares[1] < 0.1
