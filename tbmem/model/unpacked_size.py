@@ -10,7 +10,7 @@ from tbmem.units import GIB, MIB, format_bytes, parse_bytes
 
 VARIABLE = "TBMEM_MAX_SIZE"
 """Environment variable with the limit, such as ``'20 GiB'``; the processes that read several files inherit it."""
-DEFAULT = 4 * GIB
+DEFAULT = 16 * GIB
 MOST_PACKED = 250
 """Ratio of unpacked to packed bytes up to which a file is read unless a limit was given: torch's traces have 10 to 30,
 and gzip's limit is 1032."""

@@ -103,7 +103,7 @@ def load_plain_pickle(path: str | os.PathLike[str]) -> Unpickled:
     with open_recording(path) as file, gc_paused():
         try:
             with BudgetedPickle(file) as stream:
-                loaded = _PlainUnpickler(stream).load()
+                loaded = _PlainUnpickler(stream).load()  # type: ignore[arg-type]  # views are read as well as bytes
             while file.read(_CHUNK):
                 pass  # truncated gzip data is detected at its end only
             return Unpickled(loaded, stream.bytes)

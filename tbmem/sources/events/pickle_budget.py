@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from tbmem.errors import FileFormatError
-from tbmem.sources.events.pickle_opcodes import check_opcodes
+from tbmem.sources.events.pickle_opcodes import check_opcodes, may_collide
 from tbmem.units import MIB, format_bytes
 
 try:
@@ -31,6 +31,8 @@ _LARGEST_PIECE = 256 << 10
 _CHUNK = 1 << 20
 _SECONDS, _SECONDS_PER_BYTE = 0.25, 1e-6
 """Processor time: snapshots of torch take 5 to 50 ns a byte."""
+_SECONDS_PER_PAIR = 7e-9
+"""Processor time of comparing two keys with equal hashes."""
 _MEMORY, _MEMORY_PER_BYTE = 128 * MIB, 16
 """Bytes of memory: snapshots of torch take 5 to 10 a byte, small ones 15."""
 _one_at_a_time = threading.Lock()
@@ -54,7 +56,7 @@ class BudgetedPickle:
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._data, self._at = memoryview(b""), 0
-        self._before = 0
+        self._before = self._large_numbers = 0
         self._began = 0.0
         self._memory = _MemoryLimit()
 
@@ -118,10 +120,15 @@ class BudgetedPickle:
             more = self._file.read(_CHUNK)
             if not more:
                 break
+            self._large_numbers += may_collide(more)
             self._before += self._at
             self._data, self._at = memoryview(b"".join((self._data[self._at :], more))), 0
 
     def _check(self) -> None:
+        if self._large_numbers**2 * _SECONDS_PER_PAIR > _SECONDS + _SECONDS_PER_BYTE * (self.bytes + _CHUNK):
+            raise CostlyPickleError(
+                f"the pickle has up to {self._large_numbers} numbers of more than 72 bits, which no memory snapshot has"
+            )
         self._memory.allow(_MEMORY_PER_BYTE * (self.bytes + _PIECE))
         spent = time.thread_time() - self._began
         if spent > _SECONDS + _SECONDS_PER_BYTE * self.bytes:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 
+import numpy as np
+
 _FIXED = {
     **dict.fromkeys(b"(.0123)]}abdelostuNR\x81\x85\x86\x87\x88\x89\x8f\x90\x91\x92\x94\x97\x98", 0),
     **dict.fromkeys(b"Khq\x80", 1),
@@ -24,6 +26,9 @@ _SCALARS = frozenset(b"KMJNG\x88\x89\x8a\x8bIFLSTUVX\x8c\x8d")
 _PUTS = frozenset(b"qrp\x94")
 _SETS = frozenset(b"\x8f\x90\x91")
 _NUMBERS = frozenset(b"\x8a\x8bIL")
+_LONG1, _LONG4 = 0x8A, 0x8B
+_FIRST_OPCODE = 0x28
+"""What follows is most often an opcode, and begins no number of which many have room."""
 _TUPLES = {0x85: 1, 0x86: 2, 0x87: 3}
 _MARK, _TUPLE, _STOP, _PUT, _MEMOIZE = b"(t.p\x94"
 _MATTER = _SCALARS | _PUTS | _SETS | _TUPLES.keys() | {_MARK, _TUPLE, _STOP}
@@ -61,7 +66,7 @@ def check_opcodes(data: bytes) -> str | None:
             if index > at:
                 return f"has the index {index} in its memo after {at} bytes"
         elif code in _SCALARS:
-            if code in _NUMBERS and following - at > _LONGEST_NUMBER:
+            if code in _NUMBERS and _is_large(data, at, following):
                 return f"has a number of {following - at} bytes"
             # what follows a mark, with nothing but scalars between, belongs to that mark
             scalars += 1
@@ -75,6 +80,24 @@ def check_opcodes(data: bytes) -> str | None:
             scalars, since_mark = 0, code == _MARK
         at = following
     return None
+
+
+def _is_large(data: bytes, at: int, following: int) -> bool:
+    """Whether a number has more than 64 bits; one without sign has a ninth byte, which is zero."""
+    size = following - at
+    return size > _LONGEST_NUMBER or (
+        data[at] == _LONG1 and size > 10 and (size > 11 or any(data[at + 10 : following]))
+    )
+
+
+def may_collide(data: bytes) -> int:
+    """At most how many whole numbers of more than 72 bits a part of a pickle may hold.
+
+    What looks like one may lie within a text or another number: snapshots of torch have one in some hundred bytes.
+    """
+    codes = np.frombuffer(data, np.uint8)
+    at = np.flatnonzero((codes[:-1] | 1) == _LONG4)
+    return int(np.count_nonzero((codes[at + 1] > 9) & (codes[at + 1] < _FIRST_OPCODE)))
 
 
 def _following(data: bytes, at: int) -> int:
