@@ -33,20 +33,17 @@ class _FollowedFile(io.FileIO):
         return super().readinto(buffer)
 
 
-class _Counted(io.RawIOBase):
-    """Counts what is read of another file."""
+class _CountedGzip(gzip.GzipFile):
+    """Counts what is unpacked; raises where it is more than the limit."""
 
     def __init__(self, file: IO[bytes], size: UnpackedSize) -> None:
-        self._file, self._size = file, size
+        super().__init__(fileobj=file)
+        self._size = size
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._file.read1(len(buffer))  # type: ignore[attr-defined]  # both kinds of files have it
-        buffer[: len(data)] = data
+    def read(self, size: int | None = -1) -> bytes:
+        data = super().read(size)
         self._size.add(len(data))
-        return len(data)
+        return data
 
 
 @contextmanager
@@ -67,8 +64,8 @@ def open_recording(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             yield file
             return
         try:
-            with gzip.GzipFile(fileobj=file) as packed, io.BufferedReader(_Counted(packed, size), _CHUNK) as unpacked:  # type: ignore[arg-type]
-                yield unpacked
+            with _CountedGzip(file, size) as packed:
+                yield packed  # type: ignore[misc]
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise FileFormatError(f"{path}: its gzip data is damaged or cut off: copy or write it again") from error
 

@@ -85,9 +85,9 @@ def check_opcodes(data: bytes) -> str | None:
 def _is_large(data: bytes, at: int, following: int) -> bool:
     """Whether a number has more than 64 bits; one without sign has a ninth byte, which is zero."""
     size = following - at
-    return size > _LONGEST_NUMBER or (
-        data[at] == _LONG1 and size > 10 and (size > 11 or any(data[at + 10 : following]))
-    )
+    if data[at] != _LONG1:
+        return size > _LONGEST_NUMBER
+    return size > 11 or any(data[at + 10 : following])
 
 
 def may_collide(data: bytes) -> int:
