@@ -27,6 +27,7 @@ _PUTS = frozenset(b"qrp\x94")
 _SETS = frozenset(b"\x8f\x90\x91")
 _NUMBERS = frozenset(b"\x8a\x8bIL")
 _LONG1, _LONG4 = 0x8A, 0x8B
+_TEN = np.uint8(10)
 _FIRST_OPCODE = 0x28
 """What follows is most often an opcode, and begins no number of which many have room."""
 _TUPLES = {0x85: 1, 0x86: 2, 0x87: 3}
@@ -96,8 +97,10 @@ def may_collide(data: bytes) -> int:
     What looks like one may lie within a text or another number: snapshots of torch have one in some hundred bytes.
     """
     codes = np.frombuffer(data, np.uint8)
-    at = np.flatnonzero((codes[:-1] | 1) == _LONG4)
-    return int(np.count_nonzero((codes[at + 1] > 9) & (codes[at + 1] < _FIRST_OPCODE)))
+    # whole columns of bytes, without lists of positions; a length below ten becomes a large one
+    is_number = (codes[:-1] | 1) == _LONG4
+    is_number &= (codes[1:] - _TEN) < _FIRST_OPCODE - 10
+    return int(np.count_nonzero(is_number))
 
 
 def _following(data: bytes, at: int) -> int:

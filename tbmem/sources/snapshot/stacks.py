@@ -13,6 +13,8 @@ from tbmem.sources.snapshot.plain_values import LONGEST_TEXT, check_frame, requi
 FrameDicts = list[dict[str, Any]]
 _LINE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 """A line of a traceback: of a compiled frame's original code, or of the forward pass."""
+_MOST_LINES = 1 << 31
+_LONGEST_NODE = 500  # characters of a name of torch.compile
 _MOST_CANDIDATES = 16
 """Stacks with the same frames at some places that are compared with each further one."""
 
@@ -75,14 +77,29 @@ class SnapshotStacks(StackBuilder):
         """A frame's number; of one that torch.compile generated also those of the code it was generated from."""
         numbers = self._frame_numbers.get(id(frame))
         if numbers is None:
-            check_frame(frame)
-            file, line, function = frame.get("filename", ""), frame.get("line", 0), str(frame.get("name", ""))
-            if node := frame.get("fx_node_name"):
-                function += f" (FX node {node}: {frame.get('fx_node_target') or frame.get('fx_node_op', '')})"
-            original = self._original(str(frame.get("fx_original_trace", "")))
-            frames = [(str(file), int(line), function), *original]
-            numbers = self._frame_numbers[id(frame)] = tuple(self.frame(*one) for one in frames)
+            file, line, function = frame.get("filename"), frame.get("line"), frame.get("name")
+            if (
+                len(frame) == 3
+                and type(file) is str
+                and type(line) is int
+                and line < _MOST_LINES
+                and type(function) is str
+            ):
+                numbers = (self.frame(file, line, function),)
+            else:
+                numbers = self._numbers_of_compiled(frame)
+            self._frame_numbers[id(frame)] = numbers
         return numbers
+
+    def _numbers_of_compiled(self, frame: dict[str, Any]) -> tuple[int, ...]:
+        """The same for a frame with other keys, or with some of another type."""
+        check_frame(frame)
+        file, line, function = frame.get("filename", ""), frame.get("line", 0), str(frame.get("name", ""))
+        if node := frame.get("fx_node_name"):
+            target = str(frame.get("fx_node_target") or frame.get("fx_node_op", ""))
+            function += f" (FX node {str(node)[:_LONGEST_NODE]}: {target[:_LONGEST_NODE]})"
+        original = self._original(str(frame.get("fx_original_trace", "")))
+        return tuple(self.frame(*one) for one in ((str(file), int(line), function), *original))
 
     def _original(self, trace: str) -> list[tuple[str, int, str]]:
         """File, line and function of the code that a compiled frame was generated from, the innermost first."""
