@@ -25,7 +25,6 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Compare two runs or recordings: growth by category, module and line."""
-    del max_size  # kept by its callback
     limit = None if fail_if_grown is None else _limit(fail_if_grown)
     from tbmem.offline.analyze import read_pair
     from tbmem.present.lines import device_label

@@ -36,7 +36,7 @@ def _values(text: str) -> int:
     counts, anchors = [0], [""]
     for event in yaml.parse(text, yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent):
-            counts[-1] += sizes.get(event.anchor, 1)
+            counts[-1] += sizes.get(event.anchor or "", 1)
         elif isinstance(event, yaml.ScalarEvent):
             counts[-1] += 1
             sizes[event.anchor or ""] = 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 import resource
 import subprocess
@@ -13,11 +12,10 @@ import pytest
 
 from tbmem.errors import FileFormatError
 from tbmem.model.monitor_log import LONGEST_LINE, read_monitor_log
-from tbmem.model.unpacked_size import VARIABLE
 from tbmem.sources.recording import read_recording
 from tbmem.sources.runs.log_reader import ColumnLog
 from tests.conftest import PROJECT
-from tests.hostile_files import HOSTILE, honest_snapshot, honest_trace, write_hostile
+from tests.hostile_files import HOSTILE, honest_snapshot, write_hostile
 
 _MEMORY = 640 << 20
 """Bytes that a process may have in all, Python and numpy included."""
@@ -77,27 +75,6 @@ def test_the_limit_is_lifted_afterwards(tmp_path: Path) -> None:
             read_recording(path)
 
         assert resource.getrlimit(resource.RLIMIT_DATA) == before
-
-
-def test_more_is_read_when_it_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # given a trace that is packed 1:1000
-    path = tmp_path / "a.json.gz"
-    path.write_bytes(gzip.compress(honest_trace(10)[:-1] + b" " * 20_000_000 + b"}"))
-
-    with pytest.raises(FileFormatError, match="--max-size"):
-        read_recording(path)
-    monkeypatch.setenv(VARIABLE, "1 GiB")
-
-    assert read_recording(path).timeline.source == "trace"
-
-
-def test_less_is_read_when_it_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "a.pickle"
-    path.write_bytes(honest_snapshot(1000))
-    monkeypatch.setenv(VARIABLE, "10 KiB")
-
-    with pytest.raises(FileFormatError, match=r"a\.pickle: more than 10\.00 KiB: not read"):
-        read_recording(path)
 
 
 @pytest.mark.parametrize("events", [100, 3_000, 60_000])
