@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tbmem.cli.arguments import AsJson, Name, Out, Rules
+from tbmem.cli.arguments import AsJson, MaxSize, Name, Out, Rules
 from tbmem.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,12 +29,14 @@ def command(
     rules: Rules = None,
     what_if: Annotated[list[str] | None, typer.Option(metavar="SETTINGS", help=_WHAT_IF)] = None,
     gpu: Annotated[str | None, typer.Option(help=_GPU)] = None,
+    max_size: MaxSize = None,
     as_json: AsJson = False,
 ) -> None:
     """Analyze memory snapshots and profiler traces: peak, categories, fragmentation, leaks, advice.
 
     Pictures, texts and a page for the browser are written into a folder.
     """
+    del max_size  # kept by its callback
     if what_if:
         for option, value in (("--out", out), ("--name", name), ("--rules", rules)):
             if value is not None:

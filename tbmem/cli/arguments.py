@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from tbmem.errors import UsageError
+from tbmem.model.unpacked_size import VARIABLE
+from tbmem.units import parse_bytes
 
 if TYPE_CHECKING:
     from tbmem.analysis.recordings.category_rules import CategoryTable
@@ -25,6 +30,21 @@ Out = Annotated[
     str | None, typer.Option(metavar="DIR", help="Parent folder of the report; 'results' by default unless --json.")
 ]
 Rules = Annotated[str | None, typer.Option(metavar="FILE", help="YAML file with more rules for inferring categories.")]
+
+
+def _allow(size: str | None) -> str | None:
+    """Keep the limit where the processes that read several files find it as well."""
+    if size is not None:
+        try:
+            parse_bytes(size)
+        except ValueError as error:
+            raise UsageError(f"--max-size: {error}") from error
+        os.environ[VARIABLE] = size
+    return size
+
+
+_MAX_SIZE = "Largest recording to read, unpacked; by default 16GiB, and 250 times the size of a compressed file."
+MaxSize = Annotated[str | None, typer.Option(metavar="SIZE", callback=_allow, help=_MAX_SIZE)]
 
 
 def category_table(rules: str | None) -> CategoryTable | None:

@@ -16,6 +16,7 @@ from tbmem.analysis.runs.run_status import run_status, status_notes
 from tbmem.cli.arguments import AsJson
 from tbmem.errors import FileFormatError, UsageError
 from tbmem.model.files import write_file
+from tbmem.model.unpacked_size import read_small
 from tbmem.offline.live_logs import read_one_run
 from tbmem.present.text.check_report import gate_annotations, gate_junit, gate_lines, gate_view
 from tbmem.units import format_bytes, parse_bytes
@@ -94,9 +95,11 @@ def _share(option: str, text: str) -> float:
 
 def _read_baseline(path: Path) -> Mapping[str, Mapping[str, int]]:
     try:
-        data = json.loads(path.read_bytes())
+        data = json.loads(read_small(path))
         parts = {"peaks": data["peaks"], "levels": data.get("levels", {})}
         figures = {key: {str(place): int(size) for place, size in part.items()} for key, part in parts.items()}
+    except FileFormatError:
+        raise
     except OSError as error:
         reason = error.strerror or str(error)
         raise UsageError(f"{path}: no baseline: {reason}; --update-baseline writes one") from error

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tbmem.cli.analyze import terminal
-from tbmem.cli.arguments import AsJson, Rules, category_table
+from tbmem.cli.arguments import AsJson, MaxSize, Rules, category_table
 from tbmem.errors import UsageError
 
 _PERCENT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%?\s*")
@@ -21,6 +21,7 @@ def command(
     fail_if_grown: Annotated[str | None, typer.Option(metavar="PERCENT", help="Fail if a total grew by more.")] = None,
     html: Annotated[str | None, typer.Option(metavar="FILE", help="Also write a page, to this one file.")] = None,
     rules: Rules = None,
+    max_size: MaxSize = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare two runs or recordings: growth by category, module and line."""

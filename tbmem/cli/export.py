@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from tbmem.analysis.recordings.result import Analysis
-from tbmem.cli.arguments import Rules, category_table
+from tbmem.cli.arguments import MaxSize, Rules, category_table
 from tbmem.model.files import atomic_write
 from tbmem.offline.analyze import analyze
 from tbmem.present.exports.allocations_csv import allocations_csv
@@ -50,8 +50,10 @@ def command(
     to: Annotated[ExportFormat, typer.Option("--to", help="Target format.")],
     out: Annotated[str | None, typer.Option(help="File to write; by default named after FILE, in this folder.")] = None,
     rules: Rules = None,
+    max_size: MaxSize = None,
 ) -> None:
     """Convert a recording to the format of another tool, and print the file's name."""
+    del max_size  # kept by its callback
     analysis = analyze(file, table=category_table(rules))
     suffix, content = _FORMATS[to]
     target = Path(out or analysis.name + suffix)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tbmem.cli.analyze import print_recordings, processes, skipped, terminal
-from tbmem.cli.arguments import AsJson, Name, Out, Rules
+from tbmem.cli.arguments import AsJson, MaxSize, Name, Out, Rules
 
 
 def command(
@@ -19,9 +19,11 @@ def command(
     out: Out = None,
     html: Annotated[str | None, typer.Option(metavar="FILE", help="Write only the page, to this one file.")] = None,
     rules: Rules = None,
+    max_size: MaxSize = None,
     as_json: AsJson = False,
 ) -> None:
     """Write the report of a run: memory over the steps, findings, windows and their recordings."""
+    del max_size  # kept by its callback
     from tbmem.api.report import report
     from tbmem.offline.live_logs import recordings_alone
     from tbmem.offline.reports.folders import RESULTS, recordings_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -15,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from tbmem.config.schema import ENVIRONMENT_PREFIX, Config, flatten, schema_keys
+from tbmem.config.yaml_file import read_yaml
 from tbmem.errors import ConfigError
 
 _REFUSED = (OmegaConfBaseException, TypeError, ValueError)  # exceptions of OmegaConf for values that do not fit
@@ -79,7 +81,7 @@ def _file_of(source: str | os.PathLike[str]) -> Path:
 
 def _layer_of_file(path: Path) -> Any:
     try:
-        loaded = OmegaConf.load(path)
+        loaded = OmegaConf.load(io.StringIO(read_yaml(path)))
     except FileNotFoundError:
         reason = f"no such config file, and no preset ({', '.join(PRESETS)}); run 'tbmem config' to print one"
         raise _refusal(str(path), reason) from None

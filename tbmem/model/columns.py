@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import io
+import math
 import os
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tbmem.errors import FileFormatError
+from tbmem.model.unpacked_size import UnpackedSize
 
 Bools = NDArray[np.bool_]
 I8 = NDArray[np.int8]
@@ -100,15 +103,42 @@ def read_archive(path: str | os.PathLike[str], parse: Callable[[Any], Parsed], w
     Raises:
         FileFormatError: The file is damaged, is something else, or has a newer schema.
     """
+    packed = Path(path).stat().st_size
+    size = UnpackedSize(path, packed)
+    size.add(packed)
     data = Path(path).read_bytes()
     try:
+        check_members(data, size)
         with np.load(io.BytesIO(data), allow_pickle=False) as stored:
             return parse(stored)
     except FileFormatError as error:
-        raise FileFormatError(f"{path}: {error}") from error
+        raise FileFormatError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from error
     except Exception as error:  # numpy and zipfile raise many kinds on damaged files
         why = f"{type(error).__name__}: {error}"
         raise FileFormatError(f"{path}: not {what} of tbmem, or a damaged one ({why})") from error
+
+
+def check_members(archive: bytes, size: UnpackedSize) -> None:
+    """Raise FileFormatError if arrays unpack to more than the limit, or declare more values than they have."""
+    with zipfile.ZipFile(io.BytesIO(archive)) as members:
+        names = [member.filename for member in members.infolist()]
+        if len(set(names)) < len(names):
+            raise FileFormatError("holds two arrays of one name")
+        # reading a member ends at the size that it declares
+        for member in members.infolist():
+            size.add(member.file_size)
+        for member in members.infolist():
+            with members.open(member) as file:
+                _check_array(file, member.file_size)
+
+
+def _check_array(file: IO[bytes], size: int) -> None:
+    """Raise FileFormatError if an array's header declares more bytes than follow; numpy would make room for them."""
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    if not all(isinstance(length, int) and length >= 0 for length in shape) or math.prod(shape) * dtype.itemsize > size:
+        raise FileFormatError(f"declares an array of the shape {str(shape)[:60]}, which its {size} bytes do not have")
 
 
 def check_header(header: Mapping[str, Any], kind: str, newest: int) -> None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -143,6 +143,8 @@ class WindowRecord:
     files: tuple[str, ...] = ()  # names of what was written, relative to the run folder
 
 
+LONGEST_LINE = 8 << 20
+"""Bytes of the longest line that is read: a row has some hundred, a finding with its evidence some thousand."""
 LogRecord = Mapping[str, Any] | SampleRow | Finding | WindowRecord
 """A record of the log; a mapping is a header or an end with its own ``type``."""
 
@@ -195,11 +197,19 @@ def read_monitor_log(path: str | os.PathLike[str]) -> MonitorLog:
         FileFormatError: Not one line of the file is a monitor log's.
     """
     log = MonitorLog()
-    with open(path, "rb") as lines:
-        log.damaged_lines = sum(not parse_line(line, log) for line in lines)
+    with open(path, "rb") as file:
+        log.damaged_lines = sum(not parse_line(line, log) for line in lines_of(file))
     if log.damaged_lines and not any((log.headers, log.rows, log.findings, log.windows, log.end)):
         raise FileFormatError(f"{Path(path)}: not a monitor log of tbmem")
     return log
+
+
+def lines_of(file: BinaryIO) -> Iterator[bytes]:
+    """Lines of a log; of one that is too long only its first bytes, which are no valid line."""
+    while line := file.readline(LONGEST_LINE):
+        yield line
+        while len(line) == LONGEST_LINE and not line.endswith(b"\n"):
+            line = file.readline(LONGEST_LINE)
 
 
 def parse_line(line: bytes, log: MonitorLog) -> bool:

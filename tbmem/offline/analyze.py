@@ -20,6 +20,7 @@ from tbmem.analysis.recordings.category_rules import DEFAULT_TABLE, CategoryTabl
 from tbmem.analysis.recordings.result import Analysis
 from tbmem.analysis.runs.comparison import Comparison, compare_analyses, compare_runs, run_figures
 from tbmem.analysis.runs.run_status import RankState, status_notes
+from tbmem.config.yaml_file import read_yaml
 from tbmem.errors import ConfigError, FileFormatError, UsageError
 from tbmem.model.address_book import AddressBook
 from tbmem.model.files import MONITOR_LOG
@@ -243,8 +244,7 @@ def load_rules(path: str | os.PathLike[str]) -> CategoryTable:
     """
     name = os.fspath(path)
     try:
-        with open(name, encoding="utf-8") as file:
-            data: Any = yaml.safe_load(file)
+        data: Any = yaml.safe_load(read_yaml(name))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     except yaml.YAMLError as error:

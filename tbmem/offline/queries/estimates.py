@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from tbmem.errors import FileFormatError
 from tbmem.model.files import ESTIMATE_SUFFIX, TIMELINE_SUFFIX
+from tbmem.model.unpacked_size import read_small
 from tbmem.sources.runs.catalog import ESTIMATE, TIMELINE, Run, RunFile
 
 
@@ -50,7 +51,9 @@ def read_figures(file: RunFile) -> dict[str, Any]:
         FileFormatError: They cannot be read.
     """
     try:
-        figures = json.loads(file.path.read_bytes())
+        figures = json.loads(read_small(file.path))
+    except FileFormatError as error:
+        raise FileFormatError(str(error).replace(str(file.path), file.file)) from error
     except (OSError, ValueError) as error:
         raise FileFormatError(f"{file.file}: {error}") from error
     if not isinstance(figures, dict):

@@ -9,10 +9,12 @@ import pickle
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NamedTuple, NoReturn
 
 from tbmem.errors import FileFormatError, UnsafeFileError
 from tbmem.model.progress import progress
+from tbmem.model.unpacked_size import UnpackedSize
+from tbmem.sources.events.pickle_budget import BudgetedPickle, CostlyPickleError
 from tbmem.sources.gc_pause import gc_paused
 
 _GZIP = b"\x1f\x8b"
@@ -24,11 +26,24 @@ class _FollowedFile(io.FileIO):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(os.fspath(path))
-        self._size = os.fstat(self.fileno()).st_size or 1
+        self.size = os.fstat(self.fileno()).st_size
 
     def readinto(self, buffer: Any) -> int | None:
-        progress("reading", min(self.tell() / self._size, 1.0))
+        progress("reading", min(self.tell() / (self.size or 1), 1.0))
         return super().readinto(buffer)
+
+
+class _CountedGzip(gzip.GzipFile):
+    """Counts what is unpacked; raises where it is more than the limit."""
+
+    def __init__(self, file: IO[bytes], size: UnpackedSize) -> None:
+        super().__init__(fileobj=file)
+        self._size = size
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = super().read(size)
+        self._size.add(len(data))
+        return data
 
 
 @contextmanager
@@ -36,17 +51,20 @@ def open_recording(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Open a file for reading, decompressed if its content is gzip.
 
     Raises:
-        FileFormatError: The file is empty, or its gzip data is damaged or cut off.
+        FileFormatError: The file is empty, its gzip data is damaged or cut off, or it unpacks to more than the limit
+            (``model/unpacked_size.py``).
     """
-    with io.BufferedReader(_FollowedFile(path), _CHUNK) as file:
+    with _FollowedFile(path) as raw, io.BufferedReader(raw, _CHUNK) as file:
         magic = file.peek(2)[:2]
         if not magic:
             raise FileFormatError(f"{path}: the file is empty: was the program that wrote it stopped? Write it again")
+        size = UnpackedSize(path, raw.size)
         if magic != _GZIP:
+            size.add(raw.size)
             yield file
             return
         try:
-            with gzip.GzipFile(fileobj=file) as packed:
+            with _CountedGzip(file, size) as packed:
                 yield packed  # type: ignore[misc]
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise FileFormatError(f"{path}: its gzip data is damaged or cut off: copy or write it again") from error
@@ -64,21 +82,32 @@ class _PlainUnpickler(pickle.Unpickler):
         raise UnsafeFileError("the pickle refers to an external object, which no memory snapshot needs")
 
 
-def load_plain_pickle(path: str | os.PathLike[str]) -> Any:
-    """Read a pickle of plain dicts, lists, strings and numbers.
+class Unpickled(NamedTuple):
+    """What a pickle holds."""
+
+    value: Any
+    bytes: int
+    """Unpacked bytes of the pickle."""
+
+
+def load_plain_pickle(path: str | os.PathLike[str]) -> Unpickled:
+    """Read a pickle of plain dicts, lists, strings and numbers, with time and memory in proportion to its size.
 
     Raises:
         UnsafeFileError: The pickle requests a class or function; nothing was run.
-        FileFormatError: The file is empty, cut off, damaged, or not a pickle.
+        FileFormatError: The file is empty, cut off, damaged, not a pickle, or one that takes more than snapshots do.
     """
     with open_recording(path) as file, gc_paused():
         try:
-            loaded = _PlainUnpickler(file).load()
+            with BudgetedPickle(file) as stream:
+                loaded = _PlainUnpickler(stream).load()  # type: ignore[arg-type]  # views are read as well as bytes
             while file.read(_CHUNK):
                 pass  # truncated gzip data is detected at its end only
-            return loaded
+            return Unpickled(loaded, stream.bytes)
         except UnsafeFileError as error:
             raise UnsafeFileError(f"{path}: {error}") from None
+        except CostlyPickleError as error:
+            raise FileFormatError(f"{path}: {error}") from None
         except (FileFormatError, OSError, zlib.error):
             raise
         except EOFError as error:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from tbmem.model.monitor_log import MonitorLog, parse_line
+from tbmem.model.monitor_log import LONGEST_LINE, MonitorLog, parse_line
 
 _TAIL = 64 << 10
 _LAST_LINES = 8
@@ -39,7 +39,7 @@ class LogEdges:
                 begin = _last_header(file, self._searched, size)
                 if begin is not None or not self._header:
                     file.seek(begin or 0)
-                    self._header = file.readline()
+                    self._header = file.readline(LONGEST_LINE)
                 self._searched = max(size - len(_HEADER), 0)
         except OSError:
             return MonitorLog()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from tbmem.errors import FileFormatError
 from tbmem.model.columns import F64
-from tbmem.model.monitor_log import ROW_FIELDS, MonitorLog, SampleRow, parse_line
+from tbmem.model.monitor_log import LONGEST_LINE, ROW_FIELDS, MonitorLog, SampleRow, parse_line
 from tbmem.model.progress import progress
 from tbmem.sources.runs.log_edges import head_of
 
@@ -27,7 +28,12 @@ _LEFT_OUT = {
 COLUMNS = tuple(name for name in ROW_FIELDS if name not in _LEFT_OUT)
 """Columns of a row; NaN where a counter was not read."""
 _CHUNK = 1 << 20
-_ROOM = 1024  # rows that an array can take at least
+_ROOM = 32  # rows that an array can take at least
+_TOO_LONG = b"(too long)\n"
+"""Stands for the begin of a line that is too long: a damaged one, with the rest of it behind a line break."""
+_MOST_DEVICES = 1024
+"""Devices of the ranks in one log."""
+_MOST_RANKS = 1 << 31
 _NAN = float("nan")
 _Numbers = msgspec.defstruct(
     "_Numbers",
@@ -49,7 +55,9 @@ class _Lines:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._position, self._tail, self._head = 0, b"", b""
+        self._position, self._head = 0, b""
+        self._parts: list[bytes] = []
+        self._held = 0
         self._understood = self._damaged = 0
 
     def _new_lines(self) -> Iterator[bytes]:
@@ -63,11 +71,23 @@ class _Lines:
             while chunk := file.read(_CHUNK):
                 progress("reading", min(self._position / (size or 1), 1.0))
                 self._position += len(chunk)
-                lines, end, self._tail = (self._tail + chunk).rpartition(b"\n")
+                lines, end, rest = chunk.rpartition(b"\n")
                 if end:
-                    yield lines
+                    yield self._unfinished() + lines
+                self._hold(rest)
         if self._damaged and not self._understood:
             raise FileFormatError(f"{self.path}: not a monitor log of tbmem")
+
+    def _hold(self, part: bytes) -> None:
+        """Keep a part of a line whose end is still to come; of one that is too long only what is too short to read."""
+        if self._held <= LONGEST_LINE:
+            self._parts.append(part)
+        self._held += len(part)
+
+    def _unfinished(self) -> bytes:
+        """What was kept of the line that ends now."""
+        parts, self._parts, held, self._held = self._parts, [], self._held, 0
+        return _TOO_LONG if held > LONGEST_LINE else b"".join(parts)
 
     def _parse(self, line: bytes, log: MonitorLog) -> None:
         is_valid = parse_line(line, log)
@@ -156,14 +176,22 @@ class ColumnLog(_Lines):
 
     def _add_rows(self, rows: Sequence[Any]) -> None:
         self._understood += len(rows)
-        keys = set(map(_key, rows))
-        for key in keys:
-            device = rows if len(keys) == 1 else [row for row in rows if _key(row) == key]
+        by_device: dict[tuple[int, str], list[Any]] = defaultdict(list)
+        for key, same in groupby(rows, _key):
+            # numbers beyond 64 bits may have equal hashes in any quantity
+            if 0 <= key[0] < _MOST_RANKS:
+                by_device[key] += same
+        for key, device in by_device.items():
             numbers = np.fromiter(chain.from_iterable(map(_numbers, device)), np.float64, len(device) * len(COLUMNS))
             self._add_part(*key, numbers.reshape(len(device), -1).T.copy())
 
     def _add_part(self, rank: int, device: str, columns: F64) -> None:
-        self._devices.setdefault((rank, device), _Rows()).add(columns, len(self.rest.headers))
+        rows = self._devices.get((rank, device))
+        if rows is None:
+            if len(self._devices) >= _MOST_DEVICES:
+                raise FileFormatError(f"{self.path}: has samples of more than {_MOST_DEVICES} devices: no log of tbmem")
+            rows = self._devices[rank, device] = _Rows()
+        rows.add(columns, len(self.rest.headers))
 
 
 class _Rows:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from enum import IntEnum
 from itertools import compress
 from operator import itemgetter
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from tbmem.model.columns import I8, I32, I64, U64
 from tbmem.model.stacks import Names
 from tbmem.model.timeline_tables import MarkRows, ReservationKind, ReservationRows
+from tbmem.sources.snapshot.plain_values import require_texts
 from tbmem.sources.snapshot.segments import Pools
 from tbmem.sources.snapshot.stacks import SnapshotStacks
 
@@ -35,12 +35,13 @@ class Action(IntEnum):
     OTHER = 9
 
 
-_CODES = defaultdict(lambda: int(Action.OTHER), {action.name.lower(): int(action) for action in Action})
+_CODES = {action.name.lower(): int(action) for action in Action}
 _WITH_STACK = np.isin(
     np.arange(len(Action)), [Action.ALLOC, Action.SEGMENT_ALLOC, Action.SEGMENT_MAP, Action.OOM, Action.OTHER]
 )
 _EMPTY = {"", "N/A", None}
 _CONTEXTS = ("user_metadata", "compile_context")
+_LONGEST_CONTEXT = 1000  # characters; each pair of texts makes one
 
 
 class Events(NamedTuple):
@@ -66,7 +67,7 @@ class Events(NamedTuple):
 
 def read_events(trace: list[dict[str, Any]], stacks: SnapshotStacks, pools: Pools, contexts: Names) -> Events:
     """Columns of one device's log; the tables of stacks, pools and contexts are extended."""
-    action = np.fromiter(map(_CODES.__getitem__, map(itemgetter("action"), trace)), np.int8, len(trace))
+    action = _actions(trace)
     time = _column(trace, "time_us", -1, np.int64)
     return Events(
         action=action,
@@ -79,6 +80,15 @@ def read_events(trace: list[dict[str, Any]], stacks: SnapshotStacks, pools: Pool
         pool=_pools(trace, pools),
         context=_contexts(trace, action, contexts),
     )
+
+
+def _actions(trace: list[dict[str, Any]]) -> I8:
+    try:
+        return np.fromiter(map(_CODES.__getitem__, map(itemgetter("action"), trace)), np.int8, len(trace))
+    except KeyError:
+        names = [event["action"] for event in trace]
+        require_texts(names)
+        return np.array([_CODES.get(name, Action.OTHER) for name in names], np.int8)
 
 
 def _column(trace: list[dict[str, Any]], key: str, default: int, dtype: type[_Number]) -> NDArray[_Number]:
@@ -120,16 +130,20 @@ def _contexts(trace: list[dict[str, Any]], action: I8, contexts: Names) -> I32:
     if not any(_has_values(allocs, key) for key in _CONTEXTS):
         return numbers
     values = [tuple(map(event.get, _CONTEXTS)) for event in allocs]
-    texts = {words: "; ".join(str(word) for word in words if word not in _EMPTY) for words in dict.fromkeys(values)}
+    texts = {words: "; ".join(_shortened(word) for word in words if word not in _EMPTY) for words in set(values)}
     numbers[is_alloc] = [contexts[texts[words]] for words in values]
     return numbers
 
 
+def _shortened(word: Any) -> str:
+    text = str(word)
+    return text if len(text) <= _LONGEST_CONTEXT else text[:_LONGEST_CONTEXT] + "…"
+
+
 def _has_values(events: list[dict[str, Any]], key: str) -> bool:
-    try:
-        return not set(map(itemgetter(key), events)) <= _EMPTY
-    except KeyError:
-        return any(event.get(key) not in _EMPTY for event in events)
+    words = [event.get(key) or "" for event in events]
+    require_texts(words)
+    return not set(words) <= _EMPTY
 
 
 def reservations(events: Events, device: int) -> ReservationRows:

@@ -17,9 +17,12 @@ from tbmem.sources.events.compressed_file import load_plain_pickle
 from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.snapshot.allocations import DeviceRows, rows_of_device
 from tbmem.sources.snapshot.events import marks, read_events, reservations
+from tbmem.sources.snapshot.plain_values import check_records, plain_settings, require_texts
 from tbmem.sources.snapshot.segments import Pools, read_segments
 from tbmem.sources.snapshot.stacks import SnapshotStacks
 from tbmem.units import format_bytes
+
+_MOST_DEVICES = 256
 
 
 def read_snapshot(path: str | os.PathLike[str]) -> AllocationTimeline:
@@ -35,8 +38,9 @@ def read_snapshot(path: str | os.PathLike[str]) -> AllocationTimeline:
 
 
 def _read(path: str) -> AllocationTimeline:
-    snapshot = load_plain_pickle(path)
+    snapshot, unpacked = load_plain_pickle(path)
     try:
+        check_records(*_parts(snapshot), unpacked)
         return timeline_of_snapshot(snapshot, about={"file": os.path.basename(path)})
     except FileFormatError as error:
         raise FileFormatError(f"{path}: {error}") from None
@@ -72,7 +76,7 @@ def _parts(snapshot: Any) -> tuple[list[dict[str, Any]], list[list[dict[str, Any
 
 def _described(snapshot: Any) -> str:
     if isinstance(snapshot, dict):
-        keys = ", ".join(map(repr, list(snapshot)[:4]))
+        keys = ", ".join(repr(key[:40]) for key in list(snapshot)[:4] if isinstance(key, str))
         return f"a dict with the keys {keys}" if keys else "an empty dict"
     name = type(snapshot).__name__
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
@@ -85,6 +89,8 @@ class _Reader:
         self._segments, self._traces = segments, traces
         indices = {int(segment.get("device", 0)) for segment in segments}
         indices |= {index for index, trace in enumerate(traces) if trace}
+        if len(indices) > _MOST_DEVICES:
+            raise FileFormatError(f"a memory snapshot of {len(indices)} devices, which no machine has")
         self._devices = {index: number for number, index in enumerate(sorted(indices))}
         self._stacks, self._pools = SnapshotStacks(), Pools({(0, 0): 0})
         self._contexts, self._names = Names(), Names()
@@ -94,7 +100,9 @@ class _Reader:
         segments, blocks = read_segments(self._segments, self._devices, self._pools, self._stacks)
         parts = [self._device(index, segments, blocks) for index in self._devices]
         rows = AllocationRows.join([device.rows for device, _, _ in parts])
-        ranges = read_ranges(snapshot.get("external_annotations") or [], self._devices, self._names)
+        annotations = snapshot.get("external_annotations") or []
+        require_texts(annotation.get("name", "") for annotation in annotations)
+        ranges = read_ranges(annotations, self._devices, self._names)
         stacks, range_names = self._stacks.table(), tuple(self._names)
         step, counted = steps(rows, ranges, range_names)
         timeline = AllocationTimeline(
@@ -110,7 +118,7 @@ class _Reader:
             pools=tuple(self._pools),
             contexts=tuple(self._contexts),
             range_names=range_names,
-            settings=snapshot.get("allocator_settings") or {},
+            settings=plain_settings(snapshot.get("allocator_settings")),
             about=about,
         )
         return replace(timeline, notes=_notes_on(timeline, counted))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tbmem.model.columns import I64, U64
 from tbmem.model.stacks import Numbering
 from tbmem.model.timeline_tables import BlockRows, BlockState, SegmentRows
+from tbmem.sources.snapshot.plain_values import require_texts
 from tbmem.sources.snapshot.stacks import FrameDicts, SnapshotStacks
 
+_Number = TypeVar("_Number", np.int64, np.uint64)
 _STATES = {
     "inactive": BlockState.INACTIVE,
     "active_allocated": BlockState.ALLOCATED,
@@ -19,6 +22,8 @@ _STATES = {
     "active_awaiting_free": BlockState.PENDING_FREE,
 }
 _DEFAULT_POOL = (0, 0)
+_MOST_POOLS = 4096
+"""A graph has one. The limit is for pairs whose hashes are equal."""
 
 
 class Pools(Numbering[tuple[int, int]]):
@@ -27,6 +32,8 @@ class Pools(Numbering[tuple[int, int]]):
     def of(self, pool: Sequence[int] | None) -> int:
         """Number of a pool; 0 if the file does not say (before torch 2.1 there was no other)."""
         first, second = pool or _DEFAULT_POOL
+        if len(self) > _MOST_POOLS:
+            raise ValueError(f"more than {_MOST_POOLS} memory pools")
         return self[int(first), int(second)]
 
 
@@ -45,12 +52,12 @@ def read_segments(
     table = SegmentRows.of(
         len(segments),
         device=[devices[int(segment.get("device", 0))] for segment in segments],
-        address=np.array([segment.get("address", 0) for segment in segments], np.uint64),
-        bytes=[segment["total_size"] for segment in segments],
+        address=_numbers((segment.get("address", 0) for segment in segments), np.uint64),
+        bytes=_numbers((segment["total_size"] for segment in segments), np.int64),
         allocated_bytes=summed(np.where(blocks.state == BlockState.ALLOCATED, blocks.bytes, 0)),
         active_bytes=summed(np.where(blocks.state != BlockState.INACTIVE, blocks.bytes, 0)),
         requested_bytes=summed(blocks.requested_bytes),
-        stream=[segment.get("stream", 0) for segment in segments],
+        stream=_numbers((segment.get("stream", 0) for segment in segments), np.int64),
         kind=[segment.get("segment_type") != "small" for segment in segments],
         pool=[pools.of(segment.get("segment_pool_id")) for segment in segments],
         expandable=[bool(segment.get("is_expandable")) for segment in segments],
@@ -59,12 +66,18 @@ def read_segments(
     return table, blocks
 
 
+def _numbers(values: Iterable[Any], dtype: type[_Number]) -> NDArray[_Number]:
+    """A column; unlike ``np.array`` this refuses nested lists without looking for their shape."""
+    return np.fromiter(values, dtype)
+
+
 def _blocks(segments: list[dict[str, Any]], stacks: SnapshotStacks) -> BlockRows:
     blocks = [block for segment in segments for block in segment["blocks"]]
     owner = np.repeat(np.arange(len(segments)), [len(segment["blocks"]) for segment in segments])
-    sizes = np.array([block["size"] for block in blocks], np.int64)
+    sizes = _numbers((block["size"] for block in blocks), np.int64)
     if (sizes < 0).any():
         raise ValueError("a block of less than nothing")
+    require_texts(block["state"] for block in blocks)
     states = [_STATES.get(block["state"], BlockState.PENDING_FREE) for block in blocks]
     return BlockRows.of(
         len(blocks),
@@ -80,10 +93,10 @@ def _blocks(segments: list[dict[str, Any]], stacks: SnapshotStacks) -> BlockRows
 def _addresses(segments: list[dict[str, Any]], blocks: list[dict[str, Any]], owner: I64, sizes: I64) -> U64:
     """Addresses of the blocks; torch 2.0 writes none, but all blocks in their order."""
     if all("address" in block for block in blocks):
-        return np.array([block["address"] for block in blocks], np.uint64)
+        return _numbers((block["address"] for block in blocks), np.uint64)
     offset = np.cumsum(sizes) - sizes
     first = np.searchsorted(owner, np.arange(len(segments)))
-    starts = np.array([segment.get("address", 0) for segment in segments], np.uint64)
+    starts = _numbers((segment.get("address", 0) for segment in segments), np.uint64)
     return np.asarray(starts[owner] + (offset - np.append(offset, 0)[first][owner]).astype(np.uint64))
 
 

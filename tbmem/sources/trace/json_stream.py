@@ -18,6 +18,7 @@ import msgspec
 from msgspec import field
 
 from tbmem.errors import FileFormatError
+from tbmem.units import format_bytes
 
 
 class Arguments(msgspec.Struct, frozen=True, gc=False):
@@ -55,6 +56,11 @@ class Event(msgspec.Struct, gc=False):
 
 
 _CHUNK = 1 << 20
+_LONGEST_HEAD = 16 << 20
+"""Bytes before the events: torch writes some thousand, of the devices and the run."""
+_LONGEST_EVENT = 64 << 20
+_LONGEST_TAIL = 256 << 20
+"""Bytes after the events: torch writes a few keys there, tbmem the lines of calls, some bytes for each."""
 _START = re.compile(rb'"traceEvents"\s*:\s*\[(\s*)')
 _BARE = re.compile(rb"\s*\[(\s*)\{")
 _BETWEEN = re.compile(r"[\s,]*")
@@ -83,7 +89,7 @@ class JsonEvents:
     def _begin(self) -> tuple[bytes, bytes]:
         """Read up to the events; return the text read beyond, and the white space before each event."""
         text = b""
-        while chunk := self._file.read(_CHUNK):
+        while len(text) < _LONGEST_HEAD and (chunk := self._file.read(_CHUNK)):
             text += chunk
             if start := _START.search(text):
                 if start.end() == len(text):
@@ -92,6 +98,9 @@ class JsonEvents:
                 return text[start.end() :], start[1]
             if bare := _BARE.match(text):
                 return text[bare.end(1) :], bare[1]
+        if len(text) >= _LONGEST_HEAD:
+            much = format_bytes(_LONGEST_HEAD)
+            raise FileFormatError(f'{self._path}: no trace of torch.profiler: no "traceEvents" in its first {much}')
         if text.rstrip().endswith((b"}", b"]")):
             raise FileFormatError(f'{self._path}: no trace of torch.profiler: it has no "traceEvents"')
         raise FileFormatError(f"{self._path}: not JSON, or cut off before its first event: write the trace again")
@@ -100,7 +109,8 @@ class JsonEvents:
         between = b"},\n" + indent.rpartition(b"\n")[2] + b"{"
         chunk = rest
         while chunk:
-            chunk = self._file.read(_CHUNK)
+            # a longer event needs a longer chunk, as each one is searched with all of what came before it
+            chunk = self._file.read(max(_CHUNK, len(rest)))
             rest += chunk
             cut = rest.rfind(between)
             if cut >= 0:
@@ -117,14 +127,14 @@ class JsonEvents:
             if text.startswith("]"):
                 break
             chunk = self._file.read(max(_CHUNK, len(text)))
-            if not chunk:
+            if not chunk or len(text) > _LONGEST_EVENT:
                 raise self._cut_off()
             text += decode(chunk)
         self._finish(text[1:].encode())
 
     def _finish(self, after: bytes) -> None:
         """Read the keys after the events: torch writes the clock's zero there."""
-        tail = (after + self._file.read()).strip()
+        tail = (after + self._file.read(_LONGEST_TAIL)).strip()
         if tail and not tail.endswith(b"}"):
             raise self._cut_off()
         if len(tail) > 1:

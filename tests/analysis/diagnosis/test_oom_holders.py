@@ -95,7 +95,7 @@ def test_real_snapshots_have_their_blocks_told_to_the_byte(corpus: Any, name: st
     # given a snapshot that somebody wrote when memory ran out, of which only the segments are read
     from tbmem.sources.events.compressed_file import load_plain_pickle
 
-    snapshot = load_plain_pickle(str(corpus / "snapshots" / f"{name}.pickle"))
+    snapshot = load_plain_pickle(str(corpus / "snapshots" / f"{name}.pickle")).value
     timeline = timeline_of_snapshot({"segments": snapshot["segments"]})
 
     # when its holders are found
