@@ -7,6 +7,7 @@ make slow, the limits below hold between two pieces.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -139,7 +140,11 @@ class BudgetedPickle:
 
 
 class _MemoryLimit:
-    """Limits the growth of the process (RLIMIT_DATA, Linux): an allocation beyond it is a MemoryError."""
+    """Limits the growth of the process (RLIMIT_DATA, Linux): an allocation beyond it is a MemoryError.
+
+    A process that has torch may be a training: its other threads are not to run out of memory, and what is read there
+    is its own.
+    """
 
     def __init__(self) -> None:
         self._limits: tuple[int, int] | None = None
@@ -148,6 +153,8 @@ class _MemoryLimit:
     def begin(self) -> None:
         """Count from now on; other threads that begin wait for the end."""
         _one_at_a_time.acquire()
+        if "torch" in sys.modules:
+            return
         with suppress(OSError, AttributeError):
             with open("/proc/self/statm", encoding="ascii") as file:
                 self._base = int(file.read().split()[5]) * resource.getpagesize()
