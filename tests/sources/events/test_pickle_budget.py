@@ -66,7 +66,21 @@ def test_each_is_one_line_in_little_memory(tmp_path: Path) -> None:
         assert re.search(message, lines[name]), (name, lines[name])
 
 
-def test_the_limit_is_lifted_afterwards(tmp_path: Path) -> None:
+def test_a_process_that_may_be_training_is_not_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given
+    limits: list[int] = []
+    monkeypatch.setattr(resource, "setrlimit", lambda kind, limit: limits.append(kind))
+    path = tmp_path / "a.pickle"
+    path.write_bytes(honest_snapshot(3_000))
+    # when
+    assert "torch" in sys.modules
+    read_recording(path)
+    # then
+    assert limits == []
+
+
+def test_the_limit_is_lifted_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch")
     before = resource.getrlimit(resource.RLIMIT_DATA)
     path = write_hostile("index of the memo, after a megabyte", tmp_path)
 
