@@ -47,6 +47,8 @@ def _device_screen(device: DeviceAnalysis) -> RenderableType:
         parts.append(Text(phases))
     if device.steps:
         parts.append(Text("\n".join(["Steps, on the host's clock:", *step_lines(device.steps, _TOP)]), no_wrap=True))
+    if lines := named_shares(device.by_line):
+        parts.append(_lines(lines))
     parts.append(_largest(device.top))
     findings = [f"{advice.message} → {advice.setting}" for advice in device.recommendations]
     parts.append(_list("Findings", findings, "") if findings else Text("Findings: none"))
@@ -133,6 +135,13 @@ def _phases(device: DeviceAnalysis) -> str:
     if len(shares) < 2:
         return ""
     return "asked for in: " + SEPARATOR.join(f"{word_of(share.name)} {format_bytes(share.bytes)}" for share in shares)
+
+
+def _lines(shares: Sequence[Share]) -> RenderableType:
+    table = _table("by line, at the peak", "%", "allocations", "line")
+    for share in shares[:_TOP]:
+        _add(table, format_bytes(share.bytes), f"{share.percent:.1f}", str(share.count), shortened(share.name))
+    return _indented(table)
 
 
 def _largest(top: Sequence[Allocation]) -> RenderableType:
