@@ -20,9 +20,9 @@ _HEADER = (
 def what_if_lines(name: str, replays: Sequence[WhatIf]) -> Iterator[str]:
     """One table for each device of a recording: as recorded, and under the other settings."""
     for replay in replays:
-        reserved, outcomes = replay.recorded_reserved, (replay.before, *replay.after)
-        recorded = "" if reserved is None else f", {format_bytes(reserved)} were reserved"
-        yield f"{name}, {device_label(replay.device)}{recorded}{f'; replayed on {replay.gpu}' if replay.gpu else ''}"
+        outcomes = (replay.before, *replay.after)
+        replayed = f"; replayed on {replay.gpu}" if replay.gpu else ""
+        yield f"{name}, {device_label(replay.device)}{_recorded(replay)}{replayed}"
         yield from columns(_HEADER, [_row(outcome, replay.before) for outcome in outcomes])
         for outcome in outcomes:
             if outcome.failure:
@@ -36,9 +36,18 @@ def what_if_lines(name: str, replays: Sequence[WhatIf]) -> Iterator[str]:
         yield ""
 
 
+def _recorded(replay: WhatIf) -> str:
+    """``', 11.79 GiB were reserved (-50.00 MiB in the replay)'``: blocks older than the recording lie where they may."""
+    reserved = replay.recorded_reserved
+    if reserved is None:
+        return ""
+    apart = 0 if replay.before.failure else replay.before.peak_reserved - reserved
+    return f", {format_bytes(reserved)} were reserved" + f" ({format_signed(apart)} in the replay)" * bool(apart)
+
+
 def _row(outcome: ReplayFigures, before: ReplayFigures) -> tuple[str, ...]:
     if outcome is before:
-        change = "as recorded"
+        change = "the recording's"
     elif outcome.failure or before.failure:
         change = "not to compare"
     else:

@@ -31,7 +31,7 @@ def test_a_row_for_each_setting() -> None:
 
     assert heading == "x, GPU 0, 8.00 GiB were reserved; replayed on h100"
     assert before.strip().startswith("torch's defaults")
-    assert "as recorded" in before
+    assert "the recording's" in before
     assert "75.0 %" in before
     assert "-2.00 GiB" in after
     assert "100.0 %" in after
