@@ -266,7 +266,7 @@ class Window:
         self._stop_profile()
         if self._history is not None:
             path = self._folder.snapshot(result.number)
-            result.history_is_whole = self._history.write(path)
+            result.history_is_whole = self._history.write(path, redaction=self._folder.redaction)
             result.snapshot = path
         self._write_trace(trace)
         result.host_after = psutil.Process().memory_info().rss
@@ -352,7 +352,7 @@ class Window:
             try:
                 self._profile.export_chrome_trace(str(plain))
                 self._additions(self._profile).append_to(plain)
-                compress(plain, packed)
+                compress(plain, packed, self._folder.redaction.trace if self._folder.redaction.is_on else None)
             finally:
                 plain.unlink(missing_ok=True)
         self.result.trace = trace
