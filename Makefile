@@ -44,9 +44,10 @@ browser:                                 ## Chromium, for the tests of pages: fo
 	    || echo "No Chromium here: the tests of pages are skipped." \
 	            "To run them: apt-get install chromium chromium-driver"
 
-lint: $(VENV)/.frameworks                  ## style and types; of benchmarks too, some of which drive frameworks
+lint: $(VENV)/.frameworks                  ## style, security and types; of benchmarks too, some of which drive frameworks
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/bandit --quiet --recursive tbmem
 	$(BIN)/mypy
 	MYPYPATH=benchmarks $(BIN)/mypy $(BENCHMARKS)
 

@@ -133,7 +133,7 @@ class Investigator:
 
     def _begin(self, step: int, suspicion: Suspicion, frame: FrameType | None) -> None:
         self.prepare()
-        assert self._open_session is not None
+        assert self._open_session is not None  # nosec B101  # for the type checker
         self._windows += 1
         self._suspected[suspicion.device, suspicion.channel] = step
         self._snapshot = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import pickle
+import pickle  # nosec B403  # only writes
 import time
 from collections.abc import Callable
 from pathlib import Path

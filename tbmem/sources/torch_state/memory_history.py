@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
+import pickle  # nosec B403  # only writes
 from pathlib import Path
 from typing import Any
 
