@@ -1,8 +1,8 @@
 """Attacks tbmem for some minutes: damaged and hostile files, requests to the tab, faults during a run.
 
-Run as ``python benchmarks/attack.py --minutes 10``. Prints how often each kind of attack got one clear line or a plausible answer,
-and how often a traceback, a hang or a crash: then the exit code is 1, and each bad one is listed with the command that repeats it.
-All is derived from ``--seed``; only how much fits into the time differs between machines.
+Run as ``python benchmarks/attack.py --minutes 10``. Prints how often each kind of attack got one clear line or a
+plausible answer, and how often a traceback, a hang or a crash; then the exit code is 1, and bad ones are listed with
+the command that repeats them. All is derived from ``--seed``; how much fits into the time differs between machines.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from typing import Any
 
 from attack_faults import faults, run_fault
 from attack_files import PROJECT, make_victims
-from attack_readers import CLEAR, CRASH, HANG, KINDS, MEMORY, PLAUSIBLE, TRACEBACK
+from attack_probes import CLEAR, CRASH, HANG, PLAUSIBLE, TRACEBACK
+from attack_readers import KINDS, MEMORY
 from rich.console import Console
 from rich.table import Table
 

@@ -229,7 +229,7 @@ def odd_yaml(data: bytes, chance: random.Random) -> bytes:
 
 
 def odd_npz(data: bytes, chance: random.Random) -> bytes:
-    """An archive in which one array has other values, another type, shape or length, or is missing; or its header has."""
+    """An archive whose header has odd values, or one array other values, another type or shape, or is missing."""
     with np.load(io.BytesIO(data)) as stored:
         arrays = {name: stored[name] for name in stored.files}
     name = chance.choice(list(arrays))

@@ -7,7 +7,9 @@ import io
 import json
 import os
 import pickle
+import socket
 import struct
+import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -154,14 +156,14 @@ def nested() -> list[tuple[str, bytes]]:
             ]
         found.append(("run/w.pickle", b"\x80\x02" + b"]" * depth + b"a" * (depth - 1) + b"."))
         found.append(("config.yaml", b"".join(b" " * level + b"a:\n" for level in range(min(depth, 1500)))))
-    found.append(
-        (
-            "config.yaml",
-            b"a: &a [x,x]\n"
-            + b"".join(b"b%d: &b%d [*%s,*%s]\n" % (n, n, *[b"b%d" % (n - 1) if n else b"a"] * 2) for n in range(40)),
-        )
-    )
+    found.append(("config.yaml", _doubled_aliases()))
     return found
+
+
+def _doubled_aliases() -> bytes:
+    """YAML in which each key has twice the content of the one before."""
+    lines = ["a: &b0 [x, x]", *(f"a{n}: &b{n} [*b{n - 1}, *b{n - 1}]" for n in range(1, 40))]
+    return "\n".join(lines).encode()
 
 
 def named_files(sound: Callable[[str], bytes]) -> list[tuple[str, bytes]]:
@@ -205,3 +207,25 @@ def named_files(sound: Callable[[str], bytes]) -> list[tuple[str, bytes]]:
         ("run/a\nb\x1b[31m.pickle", pickle.dumps(snapshot, 4)),
         ("run/\udcff.pickle", pickle.dumps(snapshot, 4)),
     ]
+
+
+def _socket(path: Path) -> None:
+    short = Path(tempfile.mkdtemp(), "s")  # its path is limited to 107 bytes
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(short))
+    os.replace(short, path)
+
+
+SPECIAL: tuple[Callable[[Path], object], ...] = (
+    os.mkfifo,
+    lambda path: path.symlink_to("/dev/zero"),
+    lambda path: path.symlink_to("/dev/full"),
+    lambda path: path.symlink_to("/dev/random"),
+    lambda path: path.symlink_to(path),
+    lambda path: path.symlink_to("/dev/null"),
+    lambda path: path.symlink_to("/nowhere"),
+    lambda path: path.symlink_to("/proc/self/mem"),
+    lambda path: path.mkdir(),
+    _socket,
+    lambda path: path.write_bytes(b""),
+)
