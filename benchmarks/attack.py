@@ -8,6 +8,7 @@ the command that repeats them. All is derived from ``--seed``; how much fits int
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
@@ -95,14 +96,16 @@ class ReaderProcess:
         self._seconds = seconds
         self._process: subprocess.Popen[str] | None = None
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._reading: threading.Thread | None = None
         self._asked = 0
 
     def attack(self, kind: str, number: int) -> Iterator[tuple[str, str, str]]:
         """Run one attack; yields what was asked, the outcome and its detail for each probe."""
         process = self._running()
         assert process.stdin is not None
-        process.stdin.write(json.dumps({"kind": kind, "number": number}) + "\n")
-        process.stdin.flush()
+        with contextlib.suppress(OSError):  # it has died: its answers end as well
+            process.stdin.write(json.dumps({"kind": kind, "number": number}) + "\n")
+            process.stdin.flush()
         probe, self._asked = "starting", self._asked + 1
         while True:
             try:
@@ -137,7 +140,8 @@ class ReaderProcess:
                 self._command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=environment
             )
             self._answers, self._asked = queue.Queue(), 0
-            threading.Thread(target=_read_lines, args=(self._process, self._answers), daemon=True).start()
+            self._reading = threading.Thread(target=_read_lines, args=(self._process, self._answers), daemon=True)
+            self._reading.start()
         return self._process
 
     def close(self) -> None:
@@ -146,12 +150,18 @@ class ReaderProcess:
         if process is not None:
             process.kill()
             process.wait()
+            with contextlib.suppress(OSError):
+                process.stdin.close()  # type: ignore[union-attr]
+            if self._reading is not None:
+                self._reading.join()
 
 
 def _read_lines(process: subprocess.Popen[str], answers: queue.Queue[dict[str, Any] | None]) -> None:
     assert process.stdout is not None
-    for line in process.stdout:
-        answers.put(json.loads(line))
+    with process.stdout as lines:
+        for line in lines:
+            if line.endswith("\n"):  # not the half of one that dies
+                answers.put(json.loads(line))
     answers.put(None)
 
 
