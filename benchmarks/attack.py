@@ -28,6 +28,7 @@ from typing import Any
 
 from attack_faults import faults, run_fault
 from attack_files import PROJECT, make_victims
+from attack_hostile import bombs
 from attack_probes import CLEAR, CRASH, HANG, PLAUSIBLE, TRACEBACK
 from attack_readers import KINDS, MEMORY
 from rich.console import Console
@@ -218,6 +219,7 @@ def prepare(folder: Path, corpus: Path | None) -> None:
     sound = folder / "sound"
     sound.mkdir()
     victims = make_victims(sound, corpus)
+    (folder / "bombs.pickle").write_bytes(pickle.dumps(bombs()))
     (folder / "victims.pickle").write_bytes(pickle.dumps(victims))
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from urllib.parse import quote, urlencode
 
 from attack_files import Victim, damaged
-from attack_hostile import MARKER, NAME, SPECIAL, bombs, colliding, hostile_pickles, named_files, nested
+from attack_hostile import MARKER, NAME, SPECIAL, colliding, hostile_pickles, named_files, nested
 from attack_probes import CRASH, Judge, Probe, brief
 
 MEMORY = 1 << 30
@@ -157,6 +157,11 @@ class Readers:
         )
         if marker.exists():
             raise RuntimeError("a pickle was executed")
+
+    def bombs(self, number: int, folder: Path, chance: random.Random) -> Iterator[Probe]:
+        """Small files that unpack to large ones; their making would count as this process's memory."""
+        made = self._sound.with_name("bombs.pickle")
+        yield from self.made(_in_run(lambda: pickle.loads(made.read_bytes())), number, folder, chance)
 
     def devices(self, number: int, folder: Path, chance: random.Random) -> Iterator[Probe]:
         """A pipe, device, socket, folder or link where a file is expected."""
@@ -377,7 +382,7 @@ KINDS: dict[str, Callable[[Readers, int, Path, random.Random], Iterator[Probe]]]
     "mutated bytes": _damage("bytes"),
     "mutated records": _damage("structure"),
     "hostile pickles": Readers.pickles,
-    "bombs": _made(_in_run(bombs)),
+    "bombs": Readers.bombs,
     "colliding keys": _made(_in_run(colliding)),
     "deep nesting": _made(nested),
     "pipes, devices, links": Readers.devices,

@@ -7,7 +7,7 @@ import gzip
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -59,14 +59,10 @@ def write_file(path: str | os.PathLike[str], data: bytes) -> Path:
     return target
 
 
-def compress(source: Path, target: Path, change: Callable[[bytes], bytes] | None = None) -> None:
-    """Gzip ``source`` into ``target``; ``change`` is applied to blocks of whole lines."""
+def compress(source: Path, target: Path) -> None:
+    """Gzip ``source`` into ``target``."""
     with open(source, "rb") as plain, gzip.open(target, "wb", compresslevel=_COMPRESSION) as packed:
-        if change is None:
-            shutil.copyfileobj(plain, packed, _CHUNK)
-            return
-        while lines := plain.readlines(_CHUNK):
-            packed.write(change(b"".join(lines)))
+        shutil.copyfileobj(plain, packed, _CHUNK)
 
 
 def worker_name(host: str, rank: int) -> str:

@@ -33,6 +33,8 @@ _VOCABULARY = {word.value for kind in (FindingKind, Severity, Channel) for word 
 """Words of tbmem's own records, which stay even if an argument of the program is the same."""
 _SHORTEST = 6
 """Characters of an argument's value from which it is left out: shorter ones are sizes, devices and the like."""
+_BLOCK = 1 << 18
+"""Bytes of a trace that are redacted at a time."""
 _PART = r"[^\s\"'/\\:;,()<>|\[\]{}*?]"
 _ABSOLUTE = re.compile(rf"(?<![\w.~/>\\…-])/(?:{_PART}+/)+{_PART}*")
 """A path from the root with a folder at least; not the rest of a relative one, nor of an address (``https://``)."""
@@ -136,6 +138,19 @@ class Redaction:
             return lines
         text = _INPUTS.sub(b'"Concrete Inputs": []', lines).decode("utf-8", "surrogateescape")
         return self._names(text).encode("utf-8", "surrogateescape")
+
+    def trace_file(self, path: Path) -> None:
+        """Redact an uncompressed trace, in place. May raise OSError."""
+        if not self.is_on:
+            return
+        redacted = path.with_name(f"{path.name}.redacted")
+        try:
+            with open(path, "rb") as plain, open(redacted, "wb") as file:
+                while lines := plain.readlines(_BLOCK):
+                    file.write(self.trace(b"".join(lines)))
+            redacted.replace(path)
+        finally:
+            redacted.unlink(missing_ok=True)
 
     def snapshot(self, snapshot: Mapping[str, Any]) -> None:
         """The files of all stacks of a snapshot, in place; equal stacks are one list in it."""

@@ -352,7 +352,8 @@ class Window:
             try:
                 self._profile.export_chrome_trace(str(plain))
                 self._additions(self._profile).append_to(plain)
-                compress(plain, packed, self._folder.redaction.trace if self._folder.redaction.is_on else None)
+                self._folder.redaction.trace_file(plain)
+                compress(plain, packed)
             finally:
                 plain.unlink(missing_ok=True)
         self.result.trace = trace
