@@ -205,6 +205,18 @@ class RedactionFilter(logging.Filter):
 NOTHING_REDACTED = Redaction()
 
 
+@contextlib.contextmanager
+def redacted_lines(logger: logging.Logger, redaction: Redaction) -> Iterator[None]:
+    """Redact the lines of a logger while entered."""
+    lines = RedactionFilter(redaction)
+    if redaction.is_on:
+        logger.addFilter(lines)
+    try:
+        yield
+    finally:
+        logger.removeFilter(lines)
+
+
 def _shortened(path: str) -> str:
     if path.startswith(_SYSTEM):
         return path

@@ -16,7 +16,7 @@ import torch
 
 from tbmem.config import Config, ConfigSource, load_config
 from tbmem.model.finding import Finding, Findings
-from tbmem.model.redaction import NOTHING_REDACTED, Redaction, RedactionFilter
+from tbmem.model.redaction import NOTHING_REDACTED, Redaction, redacted_lines
 from tbmem.model.run_summary import RunSummary
 from tbmem.present.lines import console_handler, get_logger
 from tbmem.present.text.run_end import summary_lines
@@ -279,9 +279,7 @@ class MemoryCallback(Lifecycle):
         if not self.config.output.redact:
             return NOTHING_REDACTED
         redaction = Redaction.of_this_process(keep=[self.config.run.name])
-        logger, lines = get_logger(), RedactionFilter(redaction)
-        logger.addFilter(lines)
-        self._resources.callback(logger.removeFilter, lines)
+        self._resources.enter_context(redacted_lines(get_logger(), redaction))
         return redaction
 
     def _report_end(self, monitor: MemoryMonitor, profiler: MemoryProfiler, error: BaseException | None) -> None:

@@ -15,7 +15,7 @@ from tbmem.analysis.recordings.result import Analysis
 from tbmem.analysis.recordings.span_tables import module_table, phase_table
 from tbmem.config.schema import ProfilingConfig, RunConfig
 from tbmem.errors import UsageError
-from tbmem.model.redaction import NOTHING_REDACTED, Redaction
+from tbmem.model.redaction import NOTHING_REDACTED, Redaction, redacted_lines
 from tbmem.model.span import ModuleMemory, PhaseMemory, as_plain
 from tbmem.present.lines import console_handler, get_logger
 from tbmem.runtime.process.guard import Guard
@@ -150,7 +150,7 @@ def record(
     recording = Recording(folder.path, ModuleSpans(model))
     history = MemoryHistory.of_this_process(max_entries)
     addresses.watch(model, *([optimizer] if optimizer is not None else []))
-    with console_handler():
+    with console_handler(), redacted_lines(get_logger(), redaction):
         if folder.note and rank.rank == 0:
             get_logger().warning("record: %s", folder.note)
         if history is not None:

@@ -10,7 +10,7 @@ import pytest
 
 from tbmem.model.code_owner import Owner, owner_of
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.model.redaction import NOTHING_REDACTED, Redaction, RedactionFilter
+from tbmem.model.redaction import NOTHING_REDACTED, Redaction, RedactionFilter, redacted_lines
 
 REDACTION = Redaction(
     {"/home/ada": "~", "/home/ada/project": ".", "/data/résumé": "~"},
@@ -142,6 +142,16 @@ def test_messages_of_a_logger_and_their_tracebacks() -> None:
     assert text.startswith("on <host>\nTraceback")
     assert 'File "./test_redaction.py"' in text
     assert "node7" not in text
+
+
+def test_a_logger_is_redacted_while_entered(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("tests.redaction")
+
+    with redacted_lines(logger, REDACTION):
+        logger.warning("on %s", "node7")
+    logger.warning("on %s", "node7")
+
+    assert [record.getMessage() for record in caplog.records] == ["on <host>", "on node7"]
 
 
 def test_what_is_known_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
