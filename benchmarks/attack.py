@@ -110,8 +110,7 @@ class ReaderProcess:
         probe, self._asked = "starting", self._asked + 1
         while True:
             try:
-                # a worker that has just begun imports torch-free parts only, but on a busy machine
-                answer = self._answers.get(timeout=self._seconds * (3 if probe == "starting" else 1))
+                answer = self._answers.get(timeout=self._seconds * _patience(probe))
             except queue.Empty:
                 yield probe, HANG, f"no answer in {self._seconds:g} s"
                 self.close()
@@ -155,6 +154,11 @@ class ReaderProcess:
                 process.stdin.close()  # type: ignore[union-attr]
             if self._reading is not None:
                 self._reading.join()
+
+
+def _patience(probe: str) -> int:
+    """How many times longer than a reader something may take: it imports much, torch for estimates."""
+    return 4 if probe == "starting" or probe.startswith("tbmem estimate") else 1
 
 
 def _read_lines(process: subprocess.Popen[str], answers: queue.Queue[dict[str, Any] | None]) -> None:

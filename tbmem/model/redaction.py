@@ -23,8 +23,25 @@ from tbmem.model.finding import Finding, FindingKind, Severity
 
 T = TypeVar("T")
 HOST, USER, ARGUMENT = "<host>", "<user>", "<argument>"
-_GENERIC = {"", "admin", "nobody", "root", "ubuntu", "user", "localhost"}
-"""Names of no one: they are replaced in paths only."""
+_GENERIC = {
+    *(
+        "",
+        "admin",
+        "app",
+        "ci",
+        "data",
+        "default",
+        "dev",
+        "docker",
+        "ec2-user",
+        "gpu",
+        "jenkins",
+        "jovyan",
+        "localhost",
+    ),
+    *("memory", "model", "nobody", "python", "root", "runner", "test", "torch", "train", "ubuntu", "user", "worker"),
+}
+"""Names of no one, and words: they are replaced in paths only."""
 _VOCABULARY = {word.value for kind in (FindingKind, Severity, Channel) for word in kind} | {
     *(category.name.lower() for category in Category),
     *("caught", "finding", "framework", "header", "samples", "signal", "window"),
@@ -92,8 +109,9 @@ class Redaction:
     def _of_machine(cls, words: Mapping[str, str]) -> Redaction:
         folders = dict.fromkeys(_spellings(_homes()), "~") | dict.fromkeys(_spellings(_working_folders()), ".")
         users, hosts = set(_users()), set(_hosts())
+        owners = {*users, *(os.path.basename(home) for home in _homes() if os.path.isabs(home))}
         names = dict.fromkeys(users - _GENERIC, USER) | dict.fromkeys(hosts - _GENERIC, HOST)
-        return cls(folders, {**words, **names}, users - {""})
+        return cls(folders, {**words, **names}, owners - {""})
 
     def host(self, name: str) -> str:
         """A host name as a part of a file's name."""
@@ -267,8 +285,10 @@ def _working_folders() -> Iterator[str]:
 def _users() -> Iterator[str]:
     with contextlib.suppress(OSError, KeyError, ImportError):  # a container's user may have no name
         yield getpass.getuser()
-    for home in _homes():
-        yield os.path.basename(home)
+    with contextlib.suppress(ImportError, KeyError):
+        import pwd
+
+        yield pwd.getpwuid(os.getuid()).pw_name
 
 
 def _hosts() -> Iterator[str]:

@@ -169,14 +169,18 @@ def test_what_is_known_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     monkeypatch.setattr("sys.argv", command)
     monkeypatch.setattr("socket.gethostname", lambda: "node7.cluster.example")
-    monkeypatch.setenv("HOME", "/home/ada")
+    monkeypatch.setenv("HOME", "/home/workspace")
+    monkeypatch.setenv("LOGNAME", "ada")
 
     # when
     redaction = Redaction.of_this_process(keep=["first-run"])
 
     # then secrets go, and words that the records need, the run's name and numbers stay
-    text = "hunter2-and-more node7 node7.cluster.example /home/ada/x first-run cuda periodic 123456"
+    text = "hunter2-and-more node7 node7.cluster.example /home/workspace/x first-run cuda periodic 123456"
     assert redaction.text(text) == "<argument> <host> <host> ~/x first-run cuda periodic 123456"
+
+    # and the user, but no word that a home folder is called
+    assert redaction.text("a workspace of ada in /mnt/workspace/x") == "a workspace of <user> in …/<user>/x"
 
 
 def test_nothing_is_redacted_by_default() -> None:
