@@ -261,7 +261,7 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--memory", type=int, default=MEMORY >> 20, metavar="MIB", help="memory that a probe may add")
     parser.add_argument("--only", choices=[*KINDS, FAULTS], help="attacks of one kind")
     parser.add_argument("--number", type=int, help="with --only: one attack")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="folder for the sound files, which stays")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="folder of the sound files, kept for exact repeats")
     return parser.parse_args(words)
 
 
