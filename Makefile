@@ -8,7 +8,7 @@ TORCH_TESTS := $(TORCH_VERSIONS:%=test-torch-%)
 # the newest one's CUDA build, which works on simulated GPUs
 GPU_PYTHON := .venv-torch-$(lastword $(TORCH_VERSIONS))/bin/python
 # those whose types are checked: what few run must not call what is no longer there
-BENCHMARKS := $(addprefix benchmarks/,allocator.py categories.py category_trainings.py consistency.py estimate_accuracy.py estimate_models.py estimate_rehearsed.py \
+BENCHMARKS := $(addprefix benchmarks/,allocator.py attack.py categories.py category_trainings.py consistency.py estimate_accuracy.py estimate_models.py estimate_rehearsed.py \
               estimate_speed.py gpu_check.py harness.py monitor_overhead.py on_simulated_gpu.py profiler_overhead.py published_tables.py \
               five_seconds.py installed.py program_data.py program_recipes.py programs.py rehearsal_truth.py rehearse_speed.py run_loop.py \
               run_overhead.py verdicts.py)
@@ -44,9 +44,10 @@ browser:                                 ## Chromium, for the tests of pages: fo
 	    || echo "No Chromium here: the tests of pages are skipped." \
 	            "To run them: apt-get install chromium chromium-driver"
 
-lint: $(VENV)/.frameworks                  ## style and types; of benchmarks too, some of which drive frameworks
+lint: $(VENV)/.frameworks                  ## style, security and types; of benchmarks too, some of which drive frameworks
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/bandit --quiet --recursive tbmem
 	$(BIN)/mypy
 	MYPYPATH=benchmarks $(BIN)/mypy $(BENCHMARKS)
 

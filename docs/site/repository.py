@@ -16,6 +16,7 @@ PLACES = {
     "CONTRIBUTING.md": "contributing.md",
     "Dockerfile": "container.md",
     "LICENSE": "license.md",
+    "SECURITY.md": "security.md",
     "benchmarks/RESULTS.md": "results.md",
     "configs": "configuration.md#presets",
     "docs/commands.md": "commands/index.md",

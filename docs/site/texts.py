@@ -13,7 +13,7 @@ from docs.site.repository import PLACES, ROOT, Page, read, section
 
 _README = "README.md"
 _TAB = "docs/memory_tab.md"
-_WHOLE = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/RESULTS.md")
+_WHOLE = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks/RESULTS.md")
 
 _NO_SIDEBAR = "---\nhide: [navigation]\n---\n"
 _BUTTONS = """\

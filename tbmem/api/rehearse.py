@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import subprocess  # nosec B404  # only its errors and types
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -131,7 +131,7 @@ def _largest(program: Program, wanted: str, on_trial: Callable[[str, Trial], obj
         for answer in find_largest(program.words, Range.parse(wanted), lambda words: _quiet(trial, words)):
             if on_trial is not None:
                 on_trial(answer.name, answer.trials[-1])
-    assert answer is not None, "a range has a value"
+    assert answer is not None, "a range has a value"  # nosec B101  # for the type checker
     if answer.value is None:
         return as_result(Largest, answer)
     words = substituted(program.words, answer.name, answer.value)

@@ -52,7 +52,7 @@ class RunScreen(Screen[None]):
     def show(self) -> None:
         """Show the present state."""
         app = self.app
-        assert isinstance(app, WatchApp)
+        assert isinstance(app, WatchApp)  # nosec B101  # for the type checker
         view = next((view for view in app.views if view["run"] == self.run_name), None)
         if view is not None:
             self._text.update(Text("\n").join(run_details(view, max(self.size.width - 4, 40))))

@@ -392,6 +392,13 @@ class OutputConfig(_Section):
     Change it: to the logger that the run's other figures are in.
     """
 
+    redact: bool = False
+    """Whether host and user name, argument values and folders are left out; ``~`` and ``.`` stand for home and working
+    folder.
+
+    Change it: to ``true`` where logs, traces or reports are shown to people who should not see them.
+    """
+
     def includes(self, rank: int) -> bool:
         """Whether ``rank`` speaks on the console."""
         ranks = _ranks_of(self.ranks)

@@ -10,7 +10,7 @@ allocator hands out; one more step, in which each operator is tracked, gives cat
 from __future__ import annotations
 
 import os
-import subprocess
+import subprocess  # nosec B404  # starts this interpreter, without a shell
 import sys
 import tempfile
 import time
@@ -193,7 +193,7 @@ def measure_in_child(case: SweepCase, path: Path) -> SweepCell:
         changes["CUDA_VISIBLE_DEVICES"] = visible[int(index)] if int(index) < len(visible) else index
     with tempfile.TemporaryDirectory(prefix="tbmem-") as folder:
         answer = Path(folder, "cell.json")
-        child = subprocess.run(
+        child = subprocess.run(  # nosec B603  # this interpreter; the case is its input
             [sys.executable, "-m", "tbmem.estimator.sweep", str(answer), str(path.absolute())],
             input=msgspec.json.encode(case),
             check=False,

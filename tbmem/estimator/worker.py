@@ -8,7 +8,7 @@ second argument is its time in seconds. It first tests fake CUDA tensors and cre
 from __future__ import annotations
 
 import os
-import subprocess
+import subprocess  # nosec B404  # starts this interpreter, without a shell
 import sys
 import tempfile
 import time
@@ -103,7 +103,7 @@ def _attempt(jobs: Sequence[Job], timeout: float, on_cpu: bool = False) -> tuple
     """Outcomes of the jobs before the process ended; and whether fake CUDA tensors work, if they were tested."""
     with tempfile.TemporaryDirectory(prefix="tbmem-") as folder:
         try:
-            subprocess.run(
+            subprocess.run(  # nosec B603  # this interpreter; the job is its input
                 [sys.executable, "-m", "tbmem.estimator.worker", folder, str(timeout)],
                 input=msgspec.msgpack.encode(jobs),
                 timeout=timeout + _GRACE,

@@ -97,13 +97,19 @@ class ScalarWriter:
 
     TensorBoard's own writers bring a thread and a queue that can block; this one is called from tbmem's thread.
 
+    Args:
+        folder: Where the file is made.
+        host: Host name in the file's name; by default this machine's.
+
     Raises:
         OSError: The file cannot be created.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], host: str | None = None) -> None:
         unique = f"{os.getpid()}.{next(_NUMBER)}"
-        self.path = Path(folder) / f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{unique}"
+        self.path = (
+            Path(folder) / f"events.out.tfevents.{int(time.time()):010d}.{host or socket.gethostname()}.{unique}"
+        )
         self._file = open(self.path, "xb", buffering=0)  # noqa: SIM115  (open as long as the run)
         source = SourceMetadata(writer=_WRITER)
         self._file.write(_framed(Event(wall_time=time.time(), file_version=_FILE_VERSION, source_metadata=source)))

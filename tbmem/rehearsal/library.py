@@ -13,7 +13,7 @@ import os
 import platform
 import re
 import shutil
-import subprocess
+import subprocess  # nosec B404  # starts the compiler, without a shell
 import sys
 import tempfile
 from collections.abc import Iterable
@@ -175,7 +175,7 @@ def _symbols(compiler: str, kind: str, files: Iterable[Path], *options: str) -> 
 
 
 def _start(command: list[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)  # nosec B603  # the compiler
 
 
 def _finish(running: Iterable[tuple[str, subprocess.Popen[str]]]) -> None:
@@ -189,7 +189,7 @@ def _finish(running: Iterable[tuple[str, subprocess.Popen[str]]]) -> None:
 
 def _run(command: list[str], failure: str) -> str:
     environment = {**os.environ, "LC_ALL": "C"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)  # nosec B603  # the compiler
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no reason is given"])[-1]
         raise UsageError(f"a rehearsal: {failure}: {reason}; {_ALTERNATIVE}")

@@ -8,7 +8,7 @@ import os
 import shlex
 import shutil
 import signal
-import subprocess
+import subprocess  # nosec B404  # starts the user's program, without a shell
 import sys
 import tempfile
 import time
@@ -112,7 +112,7 @@ def _processes(program: Program, output: Any) -> tuple[ProcessResult, ...]:
         folder = Path(name)
         environment = _environment(program, folder)
         # a session of its own: Ctrl-C reaches it once, through this process
-        started = subprocess.Popen(
+        started = subprocess.Popen(  # nosec B603  # what the user asked to rehearse
             command, env=environment, stdout=output, stderr=output, start_new_session=True, preexec_fn=_end_with_parent
         )
         code = _wait(started, folder / "results")

@@ -22,6 +22,7 @@ import torch
 from tbmem.config.schema import MonitorConfig
 from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import SCHEMA_VERSION, LogRecord, RowBuilder, SampleRow, to_line
+from tbmem.model.redaction import NOTHING_REDACTED, Redaction
 from tbmem.model.sample import MemorySample
 from tbmem.present.lines import get_logger, memory_line, signal_line
 from tbmem.present.scalars import ScalarWriter
@@ -146,8 +147,8 @@ class ScalarSink:
 
     part = WRITING
 
-    def __init__(self, folder: Path) -> None:
-        self._writer = ScalarWriter(folder)
+    def __init__(self, folder: Path, host: str | None = None) -> None:
+        self._writer = ScalarWriter(folder, host)
         self._devices: set[str] = set()
         self.close = self._writer.close
 
@@ -158,12 +159,20 @@ class ScalarSink:
         self._writer.write(samples, several=len(self._devices) > 1)
 
 
-def open_sinks(guard: Guard, log: Path | None, scalars: Path | None, lines: LineSink | None) -> list[Sink]:
+def open_sinks(
+    guard: Guard,
+    log: Path | None,
+    scalars: Path | None,
+    lines: LineSink | None,
+    redaction: Redaction = NOTHING_REDACTED,
+) -> list[Sink]:
     """Open the live log and scalars in a folder beside console lines; ``None`` leaves one out, as an error does."""
     # files first: a signal may have interrupted the holder of the console's lock
     sinks: list[Sink | None] = [
         guard.run(WRITING, LogSink, log) if log is not None else None,
-        guard.run("TensorBoard scalars", ScalarSink, scalars) if scalars is not None else None,
+        guard.run("TensorBoard scalars", ScalarSink, scalars, redaction.host(socket.gethostname()))
+        if scalars is not None
+        else None,
         lines,
     ]
     return [sink for sink in sinks if sink is not None]

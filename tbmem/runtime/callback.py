@@ -16,6 +16,7 @@ import torch
 
 from tbmem.config import Config, ConfigSource, load_config
 from tbmem.model.finding import Finding, Findings
+from tbmem.model.redaction import NOTHING_REDACTED, Redaction, redacted_lines
 from tbmem.model.run_summary import RunSummary
 from tbmem.present.lines import console_handler, get_logger
 from tbmem.present.text.run_end import summary_lines
@@ -240,7 +241,7 @@ class MemoryCallback(Lifecycle):
             self._resources.enter_context(console_handler(self._console))
         if config.monitor.enabled:
             check_devices(config.monitor.devices)
-        folder = open_run_folder(config.run, self._rank)
+        folder = open_run_folder(config.run, self._rank, self._redaction())
         self._folder = folder.path
         if folder.note and shows:
             get_logger().warning("%s", folder.note)
@@ -272,6 +273,14 @@ class MemoryCallback(Lifecycle):
         monitor.start()
         self._resources.callback(profiler.stop)
         profiler.start(awaits_resume=awaits_resume)
+
+    def _redaction(self) -> Redaction:
+        """What is left out of files, sinks and console (``output.redact``)."""
+        if not self.config.output.redact:
+            return NOTHING_REDACTED
+        redaction = Redaction.of_this_process(keep=[self.config.run.name])
+        self._resources.enter_context(redacted_lines(get_logger(), redaction))
+        return redaction
 
     def _report_end(self, monitor: MemoryMonitor, profiler: MemoryProfiler, error: BaseException | None) -> None:
         # after an exception the reason for a short run is known

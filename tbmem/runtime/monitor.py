@@ -18,6 +18,7 @@ from tbmem.model.evidence import CodeLine, RunningAt
 from tbmem.model.finding import Finding, FindingKind, FindingList
 from tbmem.model.monitor_log import LogRecord
 from tbmem.model.oom import RunContext
+from tbmem.model.redaction import NOTHING_REDACTED, Redaction
 from tbmem.model.run_summary import Peak
 from tbmem.model.sample import MemorySample
 from tbmem.present.lines import console_handler, get_logger, show_finding
@@ -186,11 +187,11 @@ class MemoryMonitor(Lifecycle):
         tasks = [PeriodicTask(self._counters.refresh), children, PeriodicTask(self._flight.look_at_host)]
         scalars = self._folder.path if self._folder is not None and self.config.scalars else None
         lines = LineSink(self._every, self.config.line_seconds) if self._console else None
-        sinks = open_sinks(self._guard, self.log_path, scalars, lines)
+        sinks = open_sinks(self._guard, self.log_path, scalars, lines, self._redaction)
         sinks += [FindingListeners(self._listeners, self._guard), self._metric_sinks, *self._record_sinks]
         self._metric_sinks.begin(self._folder.path if self._folder is not None else None, rank.rank)
         self._background = BackgroundWriter(sinks, tasks, self._guard, row_steps=self._every)
-        self._background.put(log_header(rank, self.config, self._about))
+        self.log(log_header(rank, self.config, self._about))
         self._background.start()
         if self._peak_lines is not None:
             self._peak_lines.start()
@@ -263,7 +264,7 @@ class MemoryMonitor(Lifecycle):
     def log(self, record: LogRecord | list[MemorySample]) -> None:
         """Append a record, or samples, to the live log."""
         if self._background is not None:
-            self._background.put(record)
+            self._background.put(self._redaction.record(record))
 
     def flush(self, ends: bool = False) -> None:
         """Write all pending records after a SIGTERM and wait briefly; ``ends``: whether the process ends now."""
@@ -312,7 +313,8 @@ class MemoryMonitor(Lifecycle):
     def verdicts(self) -> list[Finding]:
         """One finding per device that states its verdict; an out-of-memory error takes precedence."""
         ran_out = {finding.device: finding for finding in self.findings if finding.kind is FindingKind.OOM}
-        return [ran_out.get(name) or detector.verdict() for name, detector in self._detectors().items()]
+        verdicts = [ran_out.get(name) or detector.verdict() for name, detector in self._detectors().items()]
+        return [self._redaction.finding(verdict) for verdict in verdicts]
 
     def _store(self, finding: Finding) -> None:
         if not finding.kind.is_quiet and len(self.findings) < _MAX_FINDINGS:
@@ -326,6 +328,10 @@ class MemoryMonitor(Lifecycle):
         return [peak for state in self._devices.values() if (peak := state.peak.peak) is not None]
 
     @property
+    def _redaction(self) -> Redaction:
+        return self._folder.redaction if self._folder is not None else NOTHING_REDACTED
+
+    @property
     def log_path(self) -> Path | None:
         """Path of the live log; ``None`` if none is written."""
         writes = self.config.enabled and self.config.log
@@ -333,6 +339,7 @@ class MemoryMonitor(Lifecycle):
 
     def report(self, finding: Finding) -> None:
         """Store, log and display a finding without waiting for the next write."""
+        finding = self._redaction.finding(finding)
         self._store(finding)
         if self._background is not None:
             self._background.hurry()

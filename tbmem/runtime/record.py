@@ -15,6 +15,7 @@ from tbmem.analysis.recordings.result import Analysis
 from tbmem.analysis.recordings.span_tables import module_table, phase_table
 from tbmem.config.schema import ProfilingConfig, RunConfig
 from tbmem.errors import UsageError
+from tbmem.model.redaction import NOTHING_REDACTED, Redaction, redacted_lines
 from tbmem.model.span import ModuleMemory, PhaseMemory, as_plain
 from tbmem.present.lines import console_handler, get_logger
 from tbmem.runtime.process.guard import Guard
@@ -116,6 +117,7 @@ def record(
     model: torch.nn.Module | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     max_entries: int = 100_000,
+    redact: bool = False,
 ) -> Iterator[Recording]:
     """Record the memory of a block of code: training, inference, or anything else.
 
@@ -137,16 +139,18 @@ def record(
         model: Model whose parameters are named in the address book, and whose modules are measured.
         optimizer: Optimizer whose state is recorded in it.
         max_entries: Allocator events that are kept (snapshot only).
+        redact: Whether host and user name, folders and argument values are left out of the files.
 
     Raises:
         RunFolderError: The folder cannot be written.
     """
     rank, guard, addresses = find_rank(), Guard(), AddressRecorder()
-    folder = open_run_folder(RunConfig(logdir=logdir, name=name), rank)
+    redaction = Redaction.of_this_process(keep=[name]) if redact else NOTHING_REDACTED
+    folder = open_run_folder(RunConfig(logdir=logdir, name=name), rank, redaction)
     recording = Recording(folder.path, ModuleSpans(model))
     history = MemoryHistory.of_this_process(max_entries)
     addresses.watch(model, *([optimizer] if optimizer is not None else []))
-    with console_handler():
+    with console_handler(), redacted_lines(get_logger(), redaction):
         if folder.note and rank.rank == 0:
             get_logger().warning("record: %s", folder.note)
         if history is not None:
@@ -179,7 +183,7 @@ def _history(
             if not history.is_own and not history_is_on():
                 get_logger().warning("record: the memory history that was on before has ended, and its events are lost")
             path = folder.snapshot(1)
-            if guard.run(PART, history.write, path) is False:
+            if guard.run(PART, history.write, path, redaction=folder.redaction) is False:
                 get_logger().warning("record: the ring buffer is full, the first events are lost; raise max_entries")
             book = guard.run(PART, addresses.end, {"snapshot": path.name})
             book_path = guard.run(PART, folder.write_address_book, book, path) if book is not None else None

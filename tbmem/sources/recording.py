@@ -69,14 +69,23 @@ def _from_zip(path: Path) -> AllocationTimeline:
     return load_timeline(path)
 
 
-def _address_book(path: Path) -> AddressBook | None:
-    """The address book of the same stem, or of the window in which a snapshot was taken."""
+def books_beside(path: Path) -> list[Path]:
+    """The address book of the same stem, or those of the windows in which a snapshot may have been taken."""
     beside = path.with_name(address_book_name(path.name))
     if beside.name != path.name and beside.is_file():
-        return AddressBook.load(beside)
+        return [beside]
     if not path.name.endswith(SNAPSHOT_SUFFIX):
-        return None
-    # the book of a window is named after its trace; its header has the window's number
-    worker, _, label = path.name.removesuffix(SNAPSHOT_SUFFIX).rpartition(".")
-    books = map(AddressBook.load, sorted(path.parent.glob(f"{glob.escape(worker)}.*{ADDRESS_BOOK_SUFFIX}")))
-    return next((book for book in books if str(book.about.get("window")) == label), None)
+        return []
+    # the book of a window is named after its trace
+    worker = path.name.removesuffix(SNAPSHOT_SUFFIX).rpartition(".")[0]
+    return sorted(path.parent.glob(f"{glob.escape(worker)}.*{ADDRESS_BOOK_SUFFIX}"))
+
+
+def _address_book(path: Path) -> AddressBook | None:
+    """The address book of the same stem, or of the window in which a snapshot was taken."""
+    found = books_beside(path)
+    if found == [path.with_name(address_book_name(path.name))]:
+        return AddressBook.load(found[0])
+    # its header has the window's number
+    label = path.name.removesuffix(SNAPSHOT_SUFFIX).rpartition(".")[2]
+    return next((book for book in map(AddressBook.load, found) if str(book.about.get("window")) == label), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
 import pickle
 from pathlib import Path
@@ -225,3 +226,25 @@ def test_phases_of_a_snapshot_are_joined_by_time(cuda: FakeCuda, tmp_path: Path)
     # then the phase is there, with the level of the device
     (phase,) = recording.phases
     assert (phase.name, phase.device, phase.calls) == ("all", "cuda:0", 1)
+
+
+def test_a_redacted_block_names_neither_host_nor_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # given a host, and a home folder with the log folder
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("socket.gethostname", lambda: "node7-in-acme")
+
+    # when two blocks of a name are recorded
+    for _ in range(2):
+        with tbmem.record("block", logdir=str(tmp_path / "runs"), redact=True) as recording:
+            torch.ones(1000).sum()
+
+    # then file names, traces and lines hold neither
+    trace = next(file for file in recording.files if file.name.endswith(".gz"))
+    assert trace.name.startswith("host_rank0.")
+    text = gzip.decompress(trace.read_bytes()).decode()
+    for word in ("node7", str(tmp_path)):
+        assert word not in text
+        assert word not in caplog.text
+    assert "~/runs/block" in caplog.text

@@ -102,7 +102,7 @@ class Segments:
             return None
         while block.size < size:
             following = block.next
-            assert following is not None
+            assert following is not None  # nosec B101  # for the type checker
             if not self._map(following, min(size - block.size, following.size)):
                 return None
             block = following
@@ -132,7 +132,7 @@ class Segments:
 
     def _map(self, block: Block, size: int) -> bool:
         """Map pages to the first bytes of an unmapped block, which becomes a free one."""
-        assert block.range is not None
+        assert block.range is not None  # nosec B101  # for the type checker
         mapped = round_up(size, block.range.page)
         if not self.device.map(mapped):
             return False
@@ -154,7 +154,7 @@ class Segments:
     def shrink(self, block: Block) -> None:
         """Unmap the whole pages within a free block of an expandable segment."""
         range, pool, end = block.range, block.pool, block.address + block.size
-        assert range is not None
+        assert range is not None  # nosec B101  # for the type checker
         first = -((range.address - block.address) // range.page) * range.page + range.address
         last = (end - range.address) // range.page * range.page + range.address
         if first >= last:
@@ -217,7 +217,7 @@ class Segments:
 
     def collect_garbage(self) -> None:
         """With garbage_collection_threshold: release the free segments that were unused for longest."""
-        assert self.allowed is not None
+        assert self.allowed is not None  # nosec B101  # for the type checker
         target = self.reserved - int(self.settings.garbage_collection_threshold * self.allowed)
         if target <= 0:
             return

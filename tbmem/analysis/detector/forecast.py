@@ -44,7 +44,7 @@ def forecast(
         if capacity is not None:
             starts = sorted(level - slope * at for at, level in points)
             left = capacity - quantile(starts, 0.5) - slope * step
-        assert left is not None
+        assert left is not None  # nosec B101  # for the type checker
         return max(round((left - lift) / slope), 0)
 
     steps, soon = steps_at(middle), steps_at(high)

@@ -125,7 +125,7 @@ class GrowthChannel:
         if change is None:
             return ()
         trend = growth.dropped if change in (Change.FELL, Change.ENDED) else growth.trend
-        assert trend is not None
+        assert trend is not None  # nosec B101  # for the type checker
         gap = self._gap() if change is Change.SUSPECTED else 1
         ahead = self.forecast(trend, step) if change is Change.CERTAIN else None
         return (GrowthEvent(step, self.channel, change, replace(trend), self.rate(trend), gap, ahead),)

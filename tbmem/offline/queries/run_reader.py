@@ -20,7 +20,7 @@ from tbmem.offline.queries.followed_rank import FollowedRank
 from tbmem.present.views.live import DeviceSeries, LoggedRun
 from tbmem.present.views.recording_view import RecordingView
 from tbmem.present.views.run_schema import FileItem
-from tbmem.sources.recording import read_recording
+from tbmem.sources.recording import books_beside, read_recording
 from tbmem.sources.runs.catalog import LOG, Catalog, Key, Run, RunFile, is_inside
 from tbmem.sources.runs.log_edges import LogEdges, last_lines
 from tbmem.sources.runs.process_identity import is_alive
@@ -100,6 +100,7 @@ class RunReader:
                 subject = self._subjects.get(file.key)
                 if subject is None:
                     with self._noting_errors(file):
+                        self._check_books(run, file)
                         recording = read_recording(file.path, calls=True)
                         analysis = analyze(recording.timeline, book=recording.book, name=file.name, path=str(file.path))
                         subject = RecordingView(run.name, file.file, file.name, analysis, recording.calls)
@@ -112,6 +113,13 @@ class RunReader:
             raise FileFormatError(reason(error).replace(str(file.path), file.file)) from error
         self._trim()
         return subject
+
+    @staticmethod
+    def _check_books(run: Run, file: RunFile) -> None:
+        """Refuse an address book that is a link out of the log folder, as the catalog leaves out such recordings."""
+        for book in books_beside(file.path):
+            if not is_inside(book, run.root):
+                raise FileFormatError(f"{file.file}: its address book {book.name} is a link out of the log folder")
 
     def _read_log(self, file: RunFile) -> tuple[MonitorLog, RankState, list[DeviceSeries]]:
         """A live log up to its current end: the records without samples, the state of its rank, and the samples."""

@@ -21,8 +21,9 @@ from tbmem.analysis.runs.comparison import odd_one
 from tbmem.analysis.runs.run_report import RunReport, run_report
 from tbmem.errors import FileFormatError
 from tbmem.model.files import PARTIAL_SUFFIX
+from tbmem.model.redaction import NOTHING_REDACTED, Redaction
 from tbmem.offline.analyze import analyze_recording, each, without_rows
-from tbmem.offline.live_logs import read_run
+from tbmem.offline.live_logs import RunLogs, read_run
 from tbmem.offline.reports.pages import analysis_html, comparison_html, run_html, subject_of
 from tbmem.present.figures.canvas import no_pictures
 from tbmem.present.figures.figures import write_pictures
@@ -164,7 +165,13 @@ def _tell_of_missing_pictures(on_skip: Callable[[str], None] | None) -> None:
 
 
 def _write_one(
-    file: RecordingFile, *, folder: Path, table: CategoryTable | None, name: str | None, written: str
+    file: RecordingFile,
+    *,
+    folder: Path,
+    table: CategoryTable | None,
+    name: str | None,
+    written: str,
+    redaction: Redaction = NOTHING_REDACTED,
 ) -> tuple[Analysis, Side]:
     """Write the report of one recording into a sub-folder; returns what comparisons need, without rows."""
     recording = read_recording(file.path, calls=True)
@@ -180,13 +187,15 @@ def _write_one(
         "report.html": analysis_html(subject, written),
         "analysis.json": json.dumps(analysis.to_dict(), indent=2) + "\n",
     }
-    _write_texts(own_folder, texts)
+    _write_texts(own_folder, texts, redaction)
     return without_rows(analysis), side_of(subject)
 
 
-def _write_texts(folder: Path, texts: Mapping[str, str]) -> None:
+def _write_texts(folder: Path, texts: Mapping[str, str], redaction: Redaction = NOTHING_REDACTED) -> None:
     for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        # a page names no folder, and its scripts are not to be changed
+        content = text if name.endswith(".html") else redaction.page(text)
+        (folder / name).write_text(content, encoding="utf-8")
 
 
 class WrittenRunReport(NamedTuple):
@@ -207,8 +216,18 @@ def recordings_of(run: str | os.PathLike[str]) -> tuple[RecordingFile, ...]:
 
 def read_run_report(run: str | os.PathLike[str], now: Callable[[], float] = time.time) -> RunReport:
     """Report of a run from its live logs; errors as in ``read_run``."""
-    logs = read_run(run)
+    return _report_of(read_run(run), now)
+
+
+def _report_of(logs: RunLogs, now: Callable[[], float]) -> RunReport:
     return run_report(logs.logs, logs.name, str(logs.folder), states=logs.states, now=now())
+
+
+def _is_redacted(logs: RunLogs) -> bool:
+    """Whether a rank of the run was configured with ``output.redact``."""
+    configs = (header.get("config") for log in logs.logs for header in log.headers)
+    outputs = (config.get("output") for config in configs if isinstance(config, Mapping))
+    return any(output.get("redact") is True for output in outputs if isinstance(output, Mapping))
 
 
 def analyze_recordings_of(
@@ -245,9 +264,9 @@ def _analyze_one(file: RecordingFile, *, table: CategoryTable | None) -> tuple[A
 
 
 def _write_named(
-    file: RecordingFile, *, folder: Path, table: CategoryTable | None, written: str
+    file: RecordingFile, *, folder: Path, table: CategoryTable | None, written: str, redaction: Redaction
 ) -> tuple[Analysis, str]:
-    analysis, side = _write_one(file, folder=folder, table=table, name=None, written=written)
+    analysis, side = _write_one(file, folder=folder, table=table, name=None, written=written, redaction=redaction)
     return analysis, side.name
 
 
@@ -268,13 +287,15 @@ def write_run_report(
         UsageError: There are several runs in the folder.
         OSError: A file cannot be read or written.
     """
-    report = read_run_report(run, now)
+    logs = read_run(run)
+    report = _report_of(logs, now)
+    redaction = Redaction.of_this_machine() if _is_redacted(logs) else NOTHING_REDACTED
     files = recordings_of(report.path)
     moment = now()
     written = format_moment(moment)
 
     def write(folder: Path) -> tuple[Recorded, ...]:
-        work = partial(_write_named, folder=folder, table=table, written=written)
+        work = partial(_write_named, folder=folder, table=table, written=written, redaction=redaction)
         recorded = _recorded(work, files, executor, on_skip)
         windows = [dict(window) for window in report.windows if window["rank"] == report.ranks[0]]
         if report.series and not no_pictures():
@@ -285,7 +306,7 @@ def write_run_report(
             "README.md": run_text(report, recorded, written),
             "run.json": json.dumps({**report.to_dict(), "recordings": recordings}, indent=2) + "\n",
         }
-        _write_texts(folder, texts)
+        _write_texts(folder, texts, redaction)
         return recorded
 
     _tell_of_missing_pictures(on_skip)

@@ -6,7 +6,7 @@ allocation that is alive at the end becomes a segment.
 
 from __future__ import annotations
 
-import pickle
+import pickle  # nosec B403  # only writes
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any

@@ -33,7 +33,7 @@ def record_html(record: HtmlDisplay) -> str:
         return cell_html(record)
     if isinstance(record, Finding):
         return block([finding_html(record)])
-    assert isinstance(record, (tuple, list))
+    assert isinstance(record, (tuple, list))  # nosec B101  # for the type checker
     return findings_html(record)
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
-from xml.etree import ElementTree
+from xml.etree import ElementTree  # nosec B405  # only writes
 
 from tbmem.analysis.runs.checks import Result
 from tbmem.analysis.runs.run_status import RunStatus

@@ -135,7 +135,7 @@ class Investigator:
 
     def _begin(self, step: int, suspicion: Suspicion, frame: FrameType | None) -> None:
         self.prepare()
-        assert self._open_session is not None
+        assert self._open_session is not None  # nosec B101  # for the type checker
         self._windows += 1
         self._suspected[suspicion.device, suspicion.channel] = step
         self._snapshot = None
@@ -187,7 +187,7 @@ class Investigator:
 
         if isinstance(births, HistorySurvivors) and self._folder is not None:
             path = self._folder.snapshot(f"evidence-{self._windows}")
-            self._guard.run(WRITING, births.snapshot, path)
+            self._guard.run(WRITING, births.snapshot, path, self._folder.redaction)
             self._snapshot = path if path.exists() else None
 
     def _write(self, suspicion: Suspicion, evidence: Evidence, conclusion: Conclusion) -> Path | None:
@@ -196,7 +196,7 @@ class Investigator:
         path = self._folder.path / evidence_name(self._windows)
         content = {"suspicion": asdict(suspicion), "evidence": asdict(evidence), "conclusion": asdict(conclusion)}
         with atomic_write(path) as partial:
-            partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+            partial.write_text(json.dumps(self._folder.redaction.value(content), indent=1) + "\n", encoding="utf-8")
         return path
 
 

@@ -81,7 +81,7 @@ class Program:
         """Run it; exceptions other than ``SystemExit`` are passed to ``on_error`` and propagate."""
         module = self._become_main()
         try:
-            exec(self._code(), module.__dict__)
+            exec(self._code(), module.__dict__)  # nosec B102  # the user's program
         except SystemExit:
             raise
         except BaseException as error:

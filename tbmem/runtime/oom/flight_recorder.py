@@ -171,7 +171,7 @@ class FlightRecorder:
         files: tuple[str, ...] = ()
         if self._folder is not None and history is not None and self._snapshot.enabled and self._snapshot.on_oom:
             path = self._folder.snapshot("oom")
-            if self._guard.run(WRITING, history.write, path, snapshot) is not None:
+            if self._guard.run(WRITING, history.write, path, snapshot, self._folder.redaction) is not None:
                 self._wrote(path)
                 files = (path.name,)
         return _Reported(_shortages().device_report(request, self._run.situation(), snapshot), files)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
 import tempfile
@@ -17,6 +18,7 @@ from tbmem.config.schema import RunConfig
 from tbmem.errors import RunFolderError
 from tbmem.model import files
 from tbmem.model.address_book import AddressBook
+from tbmem.model.redaction import NOTHING_REDACTED, Redaction
 from tbmem.runtime.process.lifecycle import Rank
 
 _JOB_VARIABLES = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "TORCHELASTIC_RUN_ID")
@@ -32,10 +34,12 @@ _LOOKS, _BETWEEN_LOOKS = 20, 0.05
 class RunFolder:
     """The files of one rank of a run; raises RunFolderError if the folder cannot be made or written."""
 
-    def __init__(self, path: str | os.PathLike[str], rank: int = 0) -> None:
+    def __init__(self, path: str | os.PathLike[str], rank: int = 0, redaction: Redaction = NOTHING_REDACTED) -> None:
+        self.redaction = redaction
+        """What is left out of the folder's files (``output.redact``)."""
         # absolute: the program may change its working directory
         self.path = Path(path).expanduser().absolute()
-        self.worker = files.worker_name(socket.gethostname(), rank)
+        self.worker = files.worker_name(redaction.host(socket.gethostname()), rank)
         self.monitor_log = self.path / files.MONITOR_LOG
         self.note = ""
         """A line for the user; may be empty."""
@@ -65,7 +69,7 @@ class RunFolder:
         """Write an out-of-memory report atomically; a second one has a number. May raise OSError."""
         path = self._unused(files.oom_report_name(self.worker, each) for each in _numbered(word))
         with files.atomic_write(path) as partial:
-            partial.write_text(text, encoding="utf-8")
+            partial.write_text(self.redaction.text(text), encoding="utf-8")
         return path
 
     def write_address_book(self, book: AddressBook, beside: Path) -> Path:
@@ -76,7 +80,7 @@ class RunFolder:
         return path
 
 
-def open_run_folder(config: RunConfig, rank: Rank) -> RunFolder:
+def open_run_folder(config: RunConfig, rank: Rank, redaction: Redaction = NOTHING_REDACTED) -> RunFolder:
     """Create the folder of this rank; if an earlier run has the name, the folder is numbered and ``note`` says so."""
     logdir = Path(config.logdir).expanduser().absolute()
     name = config.name or (job_name(os.environ) if rank.world_size > 1 else _time_name(time.time()))
@@ -85,7 +89,7 @@ def open_run_folder(config: RunConfig, rank: Rank) -> RunFolder:
     except OSError:
         run = logdir / name  # RunFolder raises with the reason
     path = run / files.rank_folder(rank.rank) if config.several and rank.world_size > 1 else run
-    folder = RunFolder(path, rank.rank)
+    folder = RunFolder(path, rank.rank, redaction)
     if config.name and run != logdir / name:
         folder.note = f"{logdir / name} holds an earlier run: this one writes to {run}"
     return folder
@@ -137,7 +141,9 @@ def launch_of(environment: Mapping[str, str]) -> str:
     """An identifier of this launch of a job, the same on all ranks."""
     words = [job_name(environment), *(environment.get(variable, "") for variable in _LAUNCH_VARIABLES)]
     launcher = _launcher() if _on_one_machine(environment) else None
-    return " ".join((*words, str(launcher.pid) if launcher is not None else "")).strip()
+    words.append(str(launcher.pid) if launcher is not None else "")
+    # as a digest: the name of the first rank's host is one of the variables
+    return hashlib.sha256(" ".join(words).encode()).hexdigest()[:32]
 
 
 def job_name(environment: Mapping[str, str]) -> str:

@@ -103,7 +103,7 @@ class SavedTensorRecorder:
                         alias = tensor.detach()
                     finally:
                         _autograd._enable_record_function(True)
-            except Exception:
+            except Exception:  # nosec B110  # see below
                 pass  # for a subclass without detach, torch's own unpacking raises
             node = tensor.grad_fn
             origin = f", which is output {tensor.output_nr} of {node.name()}," if node is not None else ""

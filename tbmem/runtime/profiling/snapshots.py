@@ -46,7 +46,7 @@ class Snapshots:
             get_logger().info(line, label)
             return None
         path = self.folder.snapshot(label)
-        is_whole = history.write(path)
+        is_whole = history.write(path, redaction=self.folder.redaction)
         self._written.append(path)
         get_logger().info("snapshot written: %s", path.name)
         if not is_whole:

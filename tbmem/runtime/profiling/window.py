@@ -191,8 +191,8 @@ class Window:
 
     def begin(self) -> None:
         """Start recording."""
-        assert self._profile is not None, "prepare comes first"
-        assert self._own_use is not None
+        assert self._profile is not None, "prepare comes first"  # nosec B101  # for the type checker
+        assert self._own_use is not None  # nosec B101  # for the type checker
         with self._own_use.working():
             if self._history is not None:
                 self._began_history = self._history.start()
@@ -245,8 +245,8 @@ class Window:
 
     def finish(self, *, complete: bool) -> WindowResult:
         """Stop recording and write everything; after an OSError nothing is left switched on, and no half file."""
-        assert self._trace is not None, "begin comes first"
-        assert self._own_use is not None
+        assert self._trace is not None, "begin comes first"  # nosec B101  # for the type checker
+        assert self._own_use is not None  # nosec B101  # for the type checker
         began = time.perf_counter()
         self.result.complete = complete
         self._end_limit()
@@ -266,7 +266,7 @@ class Window:
         self._stop_profile()
         if self._history is not None:
             path = self._folder.snapshot(result.number)
-            result.history_is_whole = self._history.write(path)
+            result.history_is_whole = self._history.write(path, redaction=self._folder.redaction)
             result.snapshot = path
         self._write_trace(trace)
         result.host_after = psutil.Process().memory_info().rss
@@ -346,12 +346,13 @@ class Window:
         result.address_book = self._folder.write_address_book(book, trace)
 
     def _write_trace(self, trace: Path) -> None:
-        assert self._profile is not None
+        assert self._profile is not None  # nosec B101  # for the type checker
         with atomic_write(trace) as packed:
             plain = packed.with_name(f"{packed.name}.json")
             try:
                 self._profile.export_chrome_trace(str(plain))
                 self._additions(self._profile).append_to(plain)
+                self._folder.redaction.trace_file(plain)
                 compress(plain, packed)
             finally:
                 plain.unlink(missing_ok=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
-import pickle
+import pickle  # nosec B403  # its Unpickler refuses every global
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -206,7 +206,7 @@ def slot_values(one: Any) -> list[tuple[str, Any]]:
     for name, entry in _slots(type(one)):
         try:
             found.append((name, entry.__get__(one)))
-        except Exception:
+        except Exception:  # nosec B112  # an unset slot, or code of the object itself, may raise anything
             continue
     return found
 

@@ -200,6 +200,6 @@ def class_key(kind: type) -> Hashable:
 
 def _lengths(kind: type, containers: list[Any]) -> Lengths:
     length = plain.length_function(kind)
-    assert length is not None
+    assert length is not None  # nosec B101  # for the type checker
     count = len(containers)
     return np.fromiter(map(id, containers), np.int64, count), np.fromiter(map(length, containers), np.int64, count)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import pickle
+import pickle  # nosec B403  # only writes
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from tbmem.model.files import SNAPSHOT_PROTOCOL, atomic_write
+from tbmem.model.redaction import NOTHING_REDACTED, Redaction
 
 _ENTRY_BYTES = 1024
 """Bytes of an event with its stack: 280 in a step of six layers on torch 2.14, more where stacks are deep."""
@@ -95,9 +96,12 @@ class MemoryHistory:
         snapshot: dict[str, Any] = self._memory._snapshot()
         return snapshot
 
-    def write(self, path: Path, snapshot: dict[str, Any] | None = None) -> bool:
+    def write(
+        self, path: Path, snapshot: dict[str, Any] | None = None, redaction: Redaction = NOTHING_REDACTED
+    ) -> bool:
         """Write a snapshot, by default one taken now; returns whether the ring buffer still held the whole history."""
         snapshot = self.take() if snapshot is None else snapshot
+        redaction.snapshot(snapshot)
         with atomic_write(path) as partial, open(partial, "wb") as file:
             pickle.dump(snapshot, file, protocol=SNAPSHOT_PROTOCOL)
         capacity = self._owner.max_entries if self._owner is not None else self.max_entries

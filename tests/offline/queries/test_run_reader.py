@@ -66,6 +66,21 @@ def test_a_file_that_vanishes_grows_or_is_mended(recorded: Folder) -> None:
         recorded.ask("timeline", run="a", file="w.tbmem.npz")
 
 
+def test_an_address_book_outside_of_the_log_folder_is_not_opened(recorded: Folder) -> None:
+    # given a book beside a recording that is a link out of the folder
+    path = recorded.path / "a/other.snapshot.pickle"
+    write_snapshot(path, sizes=[1000])
+    secret = recorded.path.parent / "secret.npz"
+    secret.write_bytes(b"PK")
+    path.with_name("other.addresses.npz").symlink_to(secret)
+
+    # then that recording is refused, and the run is shown
+    with pytest.raises(FileFormatError, match="link out of the log folder"):
+        recorded.ask("peak", run="a", file="other.snapshot.pickle")
+    (run,) = recorded.ask("overview", run="a")["runs"]
+    assert [error["file"] for error in run["errors"]] == ["other.snapshot.pickle"]
+
+
 def test_what_is_read_is_kept_until_the_file_changes(folder: Folder) -> None:
     folder.log("a", steps=2)
     path = write_snapshot(folder.path / "a/x.pickle", sizes=[1000])

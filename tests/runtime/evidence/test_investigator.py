@@ -17,6 +17,7 @@ from tbmem.model.evidence import (
     Outcome,
     Suspicion,
 )
+from tbmem.model.redaction import NOTHING_REDACTED, Redaction
 from tbmem.runtime.evidence.investigator import PART, Investigator, loop_frame
 from tbmem.runtime.evidence.session import EvidenceSession
 from tbmem.runtime.process.guard import Guard
@@ -185,7 +186,7 @@ def test_what_was_seen_is_written_beside_the_run(tmp_path: Path) -> None:
 class FakeDeviceBirths(FakeBirths, HistorySurvivors):
     """Survivors on a device that keeps a memory history."""
 
-    def snapshot(self, path: Path) -> None:
+    def snapshot(self, path: Path, redaction: Redaction = NOTHING_REDACTED) -> None:
         assert not self.is_finished
         path.write_bytes(b"a pickle")
 
