@@ -37,7 +37,7 @@ def what_if_lines(name: str, replays: Sequence[WhatIf]) -> Iterator[str]:
 
 
 def _recorded(replay: WhatIf) -> str:
-    """``', 11.79 GiB were reserved (-50.00 MiB in the replay)'``: blocks older than the recording lie where they may."""
+    """``', 11.79 GiB were reserved (-50.00 MiB in the replay)'``: older blocks lie elsewhere in a replay."""
     reserved = replay.recorded_reserved
     if reserved is None:
         return ""
