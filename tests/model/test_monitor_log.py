@@ -123,7 +123,7 @@ def test_a_counter_that_a_device_does_not_have_is_no_key() -> None:
 def test_a_row_without_its_step_is_refused(make_sample: MakeSample) -> None:
     view = json.loads(to_line(make_row(make_sample)))
     del view["step"]
-    with pytest.raises(KeyError):
+    with pytest.raises(ValueError, match="step"):
         SampleRow.from_dict(view)
 
 
@@ -202,8 +202,8 @@ def test_a_finding_of_a_kind_not_yet_known_costs_that_line_only(path: Path, make
 
 @pytest.mark.parametrize(
     "line",
-    [b"{}", b"[]", b"null", b"7", b'"header"', b'{"type":"samples"}', b"\xff\xfe", b"{" * 50, b"[" * 100_000, b""],
-    ids=["no type", "list", "null", "number", "text", "no counters", "no UTF-8", "half", "deep", "blank"],
+    [b"{}", b"[]", b"null", b"7", b'"header"', b'{"type":"samples"}', b"\xff\xfe", b"{" * 50, b"[" * 100_000],
+    ids=["no type", "list", "null", "number", "text", "no counters", "no UTF-8", "half", "deep"],
 )
 def test_a_damaged_line_in_the_middle_costs_that_line_only(line: bytes, path: Path, make_sample: MakeSample) -> None:
     # given
