@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields, is_dataclass
 from difflib import get_close_matches
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,15 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from tbmem.config.schema import ENVIRONMENT_PREFIX, Config, flatten, schema_keys
-from tbmem.errors import ConfigError
+from tbmem.errors import ConfigError, FileFormatError
+from tbmem.regular_files import open_regular
 
-_REFUSED = (OmegaConfBaseException, TypeError, ValueError)  # exceptions of OmegaConf for values that do not fit
+_REFUSED = (
+    OmegaConfBaseException,
+    TypeError,
+    ValueError,
+    RecursionError,
+)  # exceptions of OmegaConf for values that do not fit
 _SECTIONS = [field.name for field in fields(Config)]
 _KEYS = schema_keys()
 _VALUES = {
@@ -79,20 +86,22 @@ def _file_of(source: str | os.PathLike[str]) -> Path:
 
 def _layer_of_file(path: Path) -> Any:
     try:
-        loaded = OmegaConf.load(path)
+        with TextIOWrapper(open_regular(path), "utf-8") as file:
+            loaded = OmegaConf.load(file)
+        values = OmegaConf.to_container(loaded) if isinstance(loaded, DictConfig) else None
     except FileNotFoundError:
         reason = f"no such config file, and no preset ({', '.join(PRESETS)}); run 'tbmem config' to print one"
         raise _refusal(str(path), reason) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, FileFormatError, UnicodeDecodeError) as error:
         raise _refusal(str(path), f"cannot read this config file: {error}") from error
     except yaml.YAMLError as error:
         raise _refusal(str(path), f"not valid YAML: {error}") from error
-    except _REFUSED as error:
+    except Exception as error:  # yaml and OmegaConf raise many kinds on values that are none, or nested too deep
         name = str(path) if str(path).isprintable() else repr(str(path))
         raise _refusal(name, f"cannot be used as a config file: {_first_line(error)}") from error
-    if not isinstance(loaded, DictConfig):
+    if values is None:
         raise _refusal(str(path), "a config file must hold sections such as 'profiling:', not a list or text")
-    return OmegaConf.to_container(loaded)
+    return values
 
 
 def _layer_of_mapping(origin: str, values: Mapping[str, Any] | DictConfig) -> Any:

@@ -6,13 +6,13 @@ import io
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tbmem.errors import FileFormatError
+from tbmem.regular_files import read_regular
 
 Bools = NDArray[np.bool_]
 I8 = NDArray[np.int8]
@@ -95,7 +95,7 @@ def read_archive(path: str | os.PathLike[str], parse: Callable[[Any], Parsed], w
     Raises:
         FileFormatError: The file is damaged, is something else, or has a newer schema.
     """
-    data = Path(path).read_bytes()
+    data = read_regular(path)
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as stored:
             return parse(stored)
@@ -106,8 +106,21 @@ def read_archive(path: str | os.PathLike[str], parse: Callable[[Any], Parsed], w
         raise FileFormatError(f"{path}: not {what} of tbmem, or a damaged one ({why})") from error
 
 
-def check_header(header: Mapping[str, Any], kind: str, newest: int) -> None:
+def stored_column(stored: Any, name: str, dtype: type[np.generic]) -> NDArray[Any]:
+    """One column of an archive; FileFormatError if it is none of whole numbers, or one does not fit the type."""
+    values: NDArray[Any] = stored[name]
+    if values.ndim != 1 or values.dtype.kind not in "biu":
+        raise FileFormatError(f"{name} is no column of whole numbers")
+    column = values.astype(dtype)
+    if not np.array_equal(column, values):
+        raise FileFormatError(f"a value of {name} is out of range")
+    return column
+
+
+def check_header(header: Any, kind: str, newest: int) -> None:
     """Raise FileFormatError if the header has another ``kind``, or a ``schema`` after ``newest``."""
-    found, schema = header["kind"], int(header["schema"])
+    found, schema = (header.get("kind"), header.get("schema")) if isinstance(header, dict) else (None, None)
+    if not isinstance(schema, int):
+        raise FileFormatError("its header says no schema")
     if found != kind or schema > newest:
         raise FileFormatError(f"holds {found} of schema {schema}, this tbmem reads {kind} up to {newest}")

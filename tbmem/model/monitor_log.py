@@ -20,10 +20,10 @@ from typing import Any, TypedDict, TypeVar, cast
 import msgspec
 
 from tbmem.errors import FileFormatError
-from tbmem.model.files import open_regular
 from tbmem.model.finding import Finding
 from tbmem.model.json_values import Count, Size, UnixTime, read_json
 from tbmem.model.sample import MemorySample
+from tbmem.regular_files import open_regular
 
 SCHEMA_VERSION = 1
 _ROW_SECONDS = 1.0

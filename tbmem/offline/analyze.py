@@ -20,12 +20,13 @@ from tbmem.analysis.recordings.category_rules import DEFAULT_TABLE, CategoryTabl
 from tbmem.analysis.recordings.result import Analysis
 from tbmem.analysis.runs.comparison import Comparison, compare_analyses, compare_runs, run_figures
 from tbmem.analysis.runs.run_status import RankState, status_notes
-from tbmem.errors import ConfigError, FileFormatError, UsageError
+from tbmem.errors import ConfigError, FileFormatError, TbmemError, UsageError, described
 from tbmem.model.address_book import AddressBook
 from tbmem.model.files import MONITOR_LOG
 from tbmem.model.gpus import Gpu
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.offline.live_logs import read_log
+from tbmem.regular_files import read_regular
 from tbmem.sources.recording import Recording, read_recording
 from tbmem.sources.runs.recording_files import NothingFoundError, RecordingFile, find_recordings
 
@@ -62,8 +63,13 @@ def analyze(
 
 
 def analyze_recording(recording: Recording, path: Path, name: str, table: CategoryTable | None) -> Analysis:
-    """Analyze what was read from the file ``path``."""
-    return analyze_timeline(recording.timeline, book=recording.book, table=table, name=name, path=str(path))
+    """Analyze what was read from the file ``path``; FileFormatError if that fails, however whole the file looks."""
+    try:
+        return analyze_timeline(recording.timeline, book=recording.book, table=table, name=name, path=str(path))
+    except TbmemError:
+        raise
+    except Exception as error:
+        raise FileFormatError(f"{path}: cannot be analyzed ({described(error)})") from error
 
 
 def analyze_all(
@@ -243,12 +249,11 @@ def load_rules(path: str | os.PathLike[str]) -> CategoryTable:
     """
     name = os.fspath(path)
     try:
-        with open(name, encoding="utf-8") as file:
-            data: Any = yaml.safe_load(file)
-    except (OSError, UnicodeDecodeError) as error:
+        data: Any = yaml.safe_load(read_regular(name).decode())
+    except (OSError, FileFormatError, UnicodeDecodeError) as error:
         raise ConfigError(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{name}: not YAML: {' '.join(str(error).split())}") from error
+    except Exception as error:  # yaml raises many kinds on values that are none
+        raise ConfigError(f"{name}: not YAML: {' '.join(str(error).split()) or type(error).__name__}") from error
     rules = data.get("categories") if isinstance(data, dict) else data
     if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
         raise ConfigError(f"{name}: holds no list 'categories' of rules, each with a label and words")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from tbmem.errors import FileFormatError
 from tbmem.model.files import ESTIMATE_SUFFIX, TIMELINE_SUFFIX
+from tbmem.model.json_values import read_json
+from tbmem.regular_files import read_regular
 from tbmem.sources.runs.catalog import ESTIMATE, TIMELINE, Run, RunFile
 
 
@@ -50,7 +51,7 @@ def read_figures(file: RunFile) -> dict[str, Any]:
         FileFormatError: They cannot be read.
     """
     try:
-        figures = json.loads(file.path.read_bytes())
+        figures = read_json(read_regular(file.path))
     except (OSError, ValueError) as error:
         raise FileFormatError(f"{file.file}: {error}") from error
     if not isinstance(figures, dict):

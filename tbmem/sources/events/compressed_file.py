@@ -13,6 +13,7 @@ from typing import IO, Any, NoReturn
 
 from tbmem.errors import FileFormatError, UnsafeFileError
 from tbmem.model.progress import progress
+from tbmem.regular_files import regular_file
 from tbmem.sources.gc_pause import gc_paused
 
 _GZIP = b"\x1f\x8b"
@@ -23,7 +24,7 @@ class _FollowedFile(io.FileIO):
     """Notes how much of the file was read; raises where reading it was cancelled."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        super().__init__(os.fspath(path))
+        super().__init__(os.fspath(path), opener=regular_file)
         self._size = os.fstat(self.fileno()).st_size or 1
 
     def readinto(self, buffer: Any) -> int | None:

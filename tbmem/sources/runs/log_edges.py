@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tbmem.errors import FileFormatError
-from tbmem.model.files import open_regular
 from tbmem.model.monitor_log import MonitorLog, parse_line
+from tbmem.regular_files import open_regular
 
 _TAIL = 64 << 10
 _LAST_LINES = 8

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from tbmem.errors import FileFormatError
 from tbmem.model.columns import F64
-from tbmem.model.files import open_regular
 from tbmem.model.json_values import Count, Size, UnixTime
 from tbmem.model.monitor_log import ROW_FIELDS, MonitorLog, SampleRow, parse_line
 from tbmem.model.progress import progress
+from tbmem.regular_files import open_regular
 from tbmem.sources.runs.log_edges import head_of
 
 _LEFT_OUT = {
