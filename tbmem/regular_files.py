@@ -48,4 +48,4 @@ def regular_file(path: str, flags: int) -> int:
 def _refuse_special(path: str, mode: int) -> None:
     if not stat.S_ISREG(mode):
         what = _SPECIAL.get(stat.S_IFMT(mode), "no regular file")
-        raise FileFormatError(f"{path}: {what}, where a file is expected: copy its content into one")
+        raise FileFormatError(f"{path}: {what}, where a file is expected")

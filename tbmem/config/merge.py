@@ -93,7 +93,8 @@ def _layer_of_file(path: Path) -> Any:
         reason = f"no such config file, and no preset ({', '.join(PRESETS)}); run 'tbmem config' to print one"
         raise _refusal(str(path), reason) from None
     except (OSError, FileFormatError, UnicodeDecodeError) as error:
-        raise _refusal(str(path), f"cannot read this config file: {error}") from error
+        reason = getattr(error, "strerror", None) or str(error).removeprefix(f"{path}: ")
+        raise _refusal(str(path), f"cannot read this config file: {reason}") from error
     except yaml.YAMLError as error:
         raise _refusal(str(path), f"not valid YAML: {error}") from error
     except Exception as error:  # yaml and OmegaConf raise many kinds on values that are none, or nested too deep

@@ -239,6 +239,10 @@ def replay_all(
     return dict(each(replay, find_recordings(paths, on_skip), None, on_skip))
 
 
+def _reason(error: Exception, name: str) -> str:
+    return getattr(error, "strerror", None) or str(error).removeprefix(f"{name}: ")
+
+
 def load_rules(path: str | os.PathLike[str]) -> CategoryTable:
     """Read rules from a YAML file, which precede the default ones.
 
@@ -251,7 +255,7 @@ def load_rules(path: str | os.PathLike[str]) -> CategoryTable:
     try:
         data: Any = yaml.safe_load(read_regular(name).decode())
     except (OSError, FileFormatError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        raise ConfigError(f"{name}: cannot be read: {_reason(error, name)}") from error
     except Exception as error:  # yaml raises many kinds on values that are none
         raise ConfigError(f"{name}: not YAML: {' '.join(str(error).split()) or type(error).__name__}") from error
     rules = data.get("categories") if isinstance(data, dict) else data

@@ -7,8 +7,8 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from tbmem.errors import FileFormatError
+from tbmem.model.estimate_figures import read_estimate
 from tbmem.model.files import ESTIMATE_SUFFIX, TIMELINE_SUFFIX
-from tbmem.model.json_values import read_json
 from tbmem.regular_files import read_regular
 from tbmem.sources.runs.catalog import ESTIMATE, TIMELINE, Run, RunFile
 
@@ -51,9 +51,6 @@ def read_figures(file: RunFile) -> dict[str, Any]:
         FileFormatError: They cannot be read.
     """
     try:
-        figures = read_json(read_regular(file.path))
-    except (OSError, ValueError) as error:
+        return dict(read_estimate(read_regular(file.path)))
+    except (OSError, FileFormatError) as error:
         raise FileFormatError(f"{file.file}: {error}") from error
-    if not isinstance(figures, dict):
-        raise FileFormatError(f"{file.file}: not a JSON object")
-    return figures
