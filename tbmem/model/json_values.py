@@ -29,20 +29,26 @@ def read_json(data: bytes | str) -> Any:
         ValueError: It is not JSON, or nested too deep.
     """
     try:
-        return _plain(json.loads(data))
+        return plain(json.loads(data))
     except RecursionError as error:
         raise ValueError("nested too deep") from error
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """The same plain value without what JSON, or a counter of a machine, cannot hold; see :func:`read_json`."""
     if isinstance(value, dict):
-        return {_plain(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_plain(inner) for inner in value]
+        return {plain(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(inner) for inner in value]
     if isinstance(value, str):
-        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+        return encodable(value)
     if isinstance(value, int):
         return value if -(1 << 63) <= value < 1 << 64 else None
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value
+
+
+def encodable(text: str) -> str:
+    """The text with question marks for halves of surrogate pairs, as Python reads paths that are no UTF-8."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

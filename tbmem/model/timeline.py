@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tbmem.model.columns import I64, Columns, check_header, read_archive, stored_column
-from tbmem.model.json_values import Count, read_json
+from tbmem.model.json_values import Count, encodable, plain, read_json
 from tbmem.model.stacks import Frame, StackTable
 from tbmem.model.timeline_check import check_tables
 from tbmem.model.timeline_tables import (
@@ -105,6 +105,14 @@ class AllocationTimeline:
         names = ("devices", "stacks", "pools", *_WORDS, *_TABLES)
         tables: dict[str, Columns] = {name: getattr(self, name) for name in _TABLES}
         check_tables(self.devices, self.stacks, tables, {name: len(getattr(self, name)) for name in names})
+
+    def encodable(self) -> AllocationTimeline:
+        """The same with texts that every file and terminal takes."""
+        frames = self.stacks.frames
+        kept = tuple(Frame(encodable(frame.file), frame.line, encodable(frame.function)) for frame in frames)
+        texts: dict[str, Any] = {name: tuple(map(encodable, getattr(self, name))) for name in _WORDS}
+        others = {"settings": plain(self.settings), "about": plain(self.about)}
+        return replace(self, stacks=replace(self.stacks, frames=kept), **others, **texts)
 
     def alive_at(self, device: int, event: int) -> I64:
         """Numbers of the rows that are alive just after an event."""

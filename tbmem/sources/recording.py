@@ -44,6 +44,7 @@ def read_recording(path: str | os.PathLike[str], calls: bool = False) -> Recordi
     try:
         timeline, operator_calls = _read(Path(path), calls)
         timeline.check()
+        timeline = timeline.encodable()
     except (TbmemError, OSError) as error:
         if isinstance(error, FileFormatError) and not str(error).startswith(f"{path}: "):
             raise FileFormatError(f"{path}: {error}") from error

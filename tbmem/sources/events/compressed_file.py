@@ -14,6 +14,7 @@ from typing import IO, Any, NoReturn
 from tbmem.errors import FileFormatError, UnsafeFileError
 from tbmem.model.progress import progress
 from tbmem.regular_files import regular_file
+from tbmem.sources.events.stray_message import no_stray_message
 from tbmem.sources.gc_pause import gc_paused
 
 _GZIP = b"\x1f\x8b"
@@ -72,7 +73,7 @@ def load_plain_pickle(path: str | os.PathLike[str]) -> Any:
         UnsafeFileError: The pickle requests a class or function; nothing was run.
         FileFormatError: The file is empty, cut off, damaged, or not a pickle.
     """
-    with open_recording(path) as file, gc_paused():
+    with open_recording(path) as file, gc_paused(), no_stray_message():
         try:
             loaded = _PlainUnpickler(file).load()
             while file.read(_CHUNK):
