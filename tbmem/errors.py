@@ -33,3 +33,12 @@ class UsageError(TbmemError, RuntimeError):
 
 class MissingDependencyError(TbmemError, ImportError):
     """A required optional package is not installed."""
+
+
+_LONGEST = 200
+
+
+def described(error: BaseException) -> str:
+    """Kind and first line of an error that a damaged file has caused somewhere: ``'KeyError: 'size''``."""
+    line = next(iter(str(error).splitlines()), "")
+    return f"{type(error).__name__}: {line[:_LONGEST]}" if line else type(error).__name__

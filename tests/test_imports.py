@@ -15,7 +15,7 @@ PACKAGE = PROJECT / "tbmem"
 
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("version", "errors", "units", "web"),
-    ("requirements",),
+    ("requirements", "regular_files"),
     ("model", "config"),
     ("sources", "analysis"),
     ("present",),
@@ -64,6 +64,7 @@ ORDER: dict[str, tuple[str, ...]] = {
 THIRD_PARTY: dict[str, set[str]] = {
     "errors": set(),
     "requirements": set(),
+    "regular_files": set(),
     "units": set(),
     "web": set(),
     "model": {"cloudpickle", "msgspec", "numpy"},

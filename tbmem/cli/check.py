@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -15,13 +14,12 @@ from tbmem.analysis.runs.checks import Limits, check_run, levels_of, peaks_of
 from tbmem.analysis.runs.run_status import run_status, status_notes
 from tbmem.cli.arguments import AsJson
 from tbmem.errors import FileFormatError, UsageError
+from tbmem.model.baseline import Baseline
 from tbmem.model.files import write_file
 from tbmem.model.unpacked_size import read_small
 from tbmem.offline.live_logs import read_one_run
 from tbmem.present.text.check_report import gate_annotations, gate_junit, gate_lines, gate_view
 from tbmem.units import format_bytes, parse_bytes
-
-_SCHEMA = 1
 
 
 def command(
@@ -41,13 +39,13 @@ def command(
     """Check a run against limits; exit code 0 if all hold, 1 if one does not, 2 if the input is wrong."""
     if update_baseline and baseline is None:
         raise UsageError("--update-baseline needs --baseline FILE, which it writes")
-    figures = _read_baseline(baseline) if baseline is not None and not update_baseline else {}
+    base = _read_baseline(baseline) if baseline is not None and not update_baseline else None
     limits = Limits(
         max_peak=_size("--max-peak", max_peak),
         max_growth=_size("--max-growth", max_growth, ending="/step"),
         no_leak=no_leak,
-        baseline=figures.get("peaks"),
-        baseline_levels=figures.get("levels"),
+        baseline=None if base is None else base.peaks,
+        baseline_levels=None if base is None else base.levels,
         tolerance=_share("--tolerance", tolerance),
     )
     if limits == Limits(tolerance=limits.tolerance) and not update_baseline:
@@ -57,8 +55,7 @@ def command(
     results, notes = check_run(run.states, limits), status_notes(run.states, now)
     if baseline is not None and update_baseline:
         peaks = peaks_of(run.states)
-        data = {"schema": _SCHEMA, "peaks": peaks, "levels": levels_of(run.states)}
-        write_file(baseline, json.dumps(data, indent=2).encode() + b"\n")
+        write_file(baseline, Baseline(peaks, levels_of(run.states)).to_json())
         summary = ", ".join(f"{place} {format_bytes(peak)}" for place, peak in peaks.items())
         typer.echo(f"wrote {baseline}: {summary or 'no peak is known'}", err=as_json)
     if junit is not None:
@@ -93,18 +90,11 @@ def _share(option: str, text: str) -> float:
     return share
 
 
-def _read_baseline(path: Path) -> Mapping[str, Mapping[str, int]]:
+def _read_baseline(path: Path) -> Baseline:
     try:
-        data = json.loads(read_small(path))
-        parts = {"peaks": data["peaks"], "levels": data.get("levels", {})}
-        figures = {key: {str(place): int(size) for place, size in part.items()} for key, part in parts.items()}
-    except FileFormatError:
-        raise
+        return Baseline.from_json(read_small(path))
     except OSError as error:
         reason = error.strerror or str(error)
         raise UsageError(f"{path}: no baseline: {reason}; --update-baseline writes one") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FileFormatError(f"{path}: not a baseline of tbmem") from error
-    if data.get("schema") != _SCHEMA:
-        raise FileFormatError(f"{path}: a baseline of another version; --update-baseline writes it anew")
-    return figures
+    except FileFormatError as error:
+        raise FileFormatError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from error

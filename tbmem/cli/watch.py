@@ -116,6 +116,8 @@ def _updates(path: Path, show_all: bool) -> Updates:
             if run is None or run.files.logs != files.logs:
                 run = followed[files.path] = FollowedRun(files)
             run.read()
+            if run.errors and len(found) == 1 and len(run.errors) == len(files.logs):
+                raise run.errors[0]
             shown.append(run)
         is_single = len(found) == 1 and found[0].path.resolve() == path.expanduser().resolve()
         yield shown, is_single and all(state.has_ended for run in shown for state in run.states)
@@ -123,7 +125,7 @@ def _updates(path: Path, show_all: bool) -> Updates:
 
 def _views(runs: Sequence[FollowedRun]) -> list[dict[str, object]]:
     now = time.time()
-    return [run_view(run.files.name, run.states, now) for run in runs]
+    return [run_view(run.files.name, run.states, now, tuple(map(str, run.errors))) for run in runs]
 
 
 def _lines(runs: Sequence[FollowedRun], gpus: GpuProcesses, width: int) -> list[Text]:

@@ -17,9 +17,14 @@ from omegaconf.errors import OmegaConfBaseException
 
 from tbmem.config.schema import ENVIRONMENT_PREFIX, Config, flatten, schema_keys
 from tbmem.config.yaml_file import read_yaml
-from tbmem.errors import ConfigError
+from tbmem.errors import ConfigError, FileFormatError
 
-_REFUSED = (OmegaConfBaseException, TypeError, ValueError)  # exceptions of OmegaConf for values that do not fit
+_REFUSED = (
+    OmegaConfBaseException,
+    TypeError,
+    ValueError,
+    RecursionError,
+)  # exceptions of OmegaConf for values that do not fit
 _SECTIONS = [field.name for field in fields(Config)]
 _KEYS = schema_keys()
 _VALUES = {
@@ -82,19 +87,21 @@ def _file_of(source: str | os.PathLike[str]) -> Path:
 def _layer_of_file(path: Path) -> Any:
     try:
         loaded = OmegaConf.load(io.StringIO(read_yaml(path)))
+        values = OmegaConf.to_container(loaded) if isinstance(loaded, DictConfig) else None
     except FileNotFoundError:
         reason = f"no such config file, and no preset ({', '.join(PRESETS)}); run 'tbmem config' to print one"
         raise _refusal(str(path), reason) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise _refusal(str(path), f"cannot read this config file: {error}") from error
+    except (OSError, FileFormatError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error).removeprefix(f"{path}: ")
+        raise _refusal(str(path), f"cannot read this config file: {reason}") from error
     except yaml.YAMLError as error:
         raise _refusal(str(path), f"not valid YAML: {error}") from error
-    except _REFUSED as error:
+    except Exception as error:  # yaml and OmegaConf raise many kinds on values that are none, or nested too deep
         name = str(path) if str(path).isprintable() else repr(str(path))
         raise _refusal(name, f"cannot be used as a config file: {_first_line(error)}") from error
-    if not isinstance(loaded, DictConfig):
+    if values is None:
         raise _refusal(str(path), "a config file must hold sections such as 'profiling:', not a list or text")
-    return OmegaConf.to_container(loaded)
+    return values
 
 
 def _layer_of_mapping(origin: str, values: Mapping[str, Any] | DictConfig) -> Any:

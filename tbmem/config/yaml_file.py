@@ -6,6 +6,7 @@ import os
 
 import yaml
 
+from tbmem.regular_files import open_regular
 from tbmem.units import KIB, format_bytes
 
 _LARGEST = 256 * KIB
@@ -21,10 +22,11 @@ def read_yaml(path: str | os.PathLike[str]) -> str:
         OSError: It cannot be read.
         UnicodeDecodeError: It is no text.
     """
-    with open(path, encoding="utf-8") as file:
-        text = file.read(_LARGEST + 1)
-    if len(text) > _LARGEST:
+    with open_regular(path) as file:
+        content = file.read(_LARGEST + 1)
+    if len(content) > _LARGEST:
         raise yaml.YAMLError(f"larger than {format_bytes(_LARGEST)}, which no file of settings is")
+    text = content.decode()
     if "&" in text and "*" in text and _values(text) > _MOST_VALUES:
         raise yaml.YAMLError(f"its aliases stand for more than {_MOST_VALUES} values: write fewer of them")
     return text

@@ -12,12 +12,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from tbmem.errors import FileFormatError
 from tbmem.model.category import Category
-from tbmem.model.columns import check_header, read_archive
+from tbmem.model.columns import check_header, read_archive, stored_column
+from tbmem.model.json_values import MOST, read_json
 from tbmem.model.stacks import Numbering
 
 SCHEMA_VERSION = 1
@@ -97,14 +99,26 @@ class AddressBook:
         return read_archive(path, _parse, "an address book")
 
 
+class _Header(msgspec.Struct):
+    """The JSON beside the arrays."""
+
+    devices: tuple[str, ...]
+    names: tuple[str, ...]
+    about: dict[str, Any]
+
+
 def _parse(stored: Any) -> AddressBook:
-    header = json.loads(str(stored["header"]))
-    check_header(header, KIND, SCHEMA_VERSION)
-    columns = {key: stored[key].astype(dtype) for key, dtype in _COLUMNS.items()}
+    data = read_json(str(stored["header"]))
+    check_header(data, KIND, SCHEMA_VERSION)
+    header = msgspec.convert(data, _Header)
+    columns = {key: stored_column(stored, key, dtype) for key, dtype in _COLUMNS.items()}
     if len({len(column) for column in columns.values()}) != 1:
         raise FileFormatError("its columns have different lengths")
-    devices, names = tuple(header["devices"]), tuple(header["names"])
-    for column, table in ((columns["device"], devices), (columns["name"], names)):
-        if len(column) and not 0 <= int(column.min()) <= int(column.max()) < len(table):
-            raise FileFormatError("a row points outside of its table")
-    return AddressBook(**columns, devices=devices, names=names, about=dict(header["about"]))
+    limits = {
+        **{"device": len(header.devices) - 1, "name": len(header.names) - 1, "category": max(Category)},
+        **{"bytes": MOST, "time_ns": 1 << 62},
+    }
+    for key, most in limits.items():
+        if len(columns[key]) and not 0 <= int(columns[key].min()) <= int(columns[key].max()) <= most:
+            raise FileFormatError(f"{key} of a row is out of range")
+    return AddressBook(**columns, devices=header.devices, names=header.names, about=header.about)

@@ -8,7 +8,6 @@ import os
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tbmem.errors import FileFormatError
 from tbmem.model.unpacked_size import UnpackedSize
+from tbmem.regular_files import open_regular
 
 Bools = NDArray[np.bool_]
 I8 = NDArray[np.int8]
@@ -103,10 +103,11 @@ def read_archive(path: str | os.PathLike[str], parse: Callable[[Any], Parsed], w
     Raises:
         FileFormatError: The file is damaged, is something else, or has a newer schema.
     """
-    packed = Path(path).stat().st_size
-    size = UnpackedSize(path, packed)
-    size.add(packed)
-    data = Path(path).read_bytes()
+    with open_regular(path) as file:
+        packed = os.fstat(file.fileno()).st_size
+        size = UnpackedSize(path, packed)
+        size.add(packed)
+        data = file.read()
     try:
         check_members(data, size)
         with np.load(io.BytesIO(data), allow_pickle=False) as stored:
@@ -141,8 +142,21 @@ def _check_array(file: IO[bytes], size: int) -> None:
         raise FileFormatError(f"declares an array of the shape {str(shape)[:60]}, which its {size} bytes do not have")
 
 
-def check_header(header: Mapping[str, Any], kind: str, newest: int) -> None:
+def stored_column(stored: Any, name: str, dtype: type[np.generic]) -> NDArray[Any]:
+    """One column of an archive; FileFormatError if it is none of whole numbers, or one does not fit the type."""
+    values: NDArray[Any] = stored[name]
+    if values.ndim != 1 or values.dtype.kind not in "biu":
+        raise FileFormatError(f"{name} is no column of whole numbers")
+    column = values.astype(dtype)
+    if not np.array_equal(column, values):
+        raise FileFormatError(f"a value of {name} is out of range")
+    return column
+
+
+def check_header(header: Any, kind: str, newest: int) -> None:
     """Raise FileFormatError if the header has another ``kind``, or a ``schema`` after ``newest``."""
-    found, schema = header["kind"], int(header["schema"])
+    found, schema = (header.get("kind"), header.get("schema")) if isinstance(header, dict) else (None, None)
+    if not isinstance(schema, int):
+        raise FileFormatError("its header says no schema")
     if found != kind or schema > newest:
         raise FileFormatError(f"holds {found} of schema {schema}, this tbmem reads {kind} up to {newest}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import os
 import re
@@ -33,7 +34,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
     A pipe or a device (``/dev/null``) is written to directly: a rename would replace it.
     """
     if path.exists() and not path.is_file():
-        yield path
+        with _reader_of(path):
+            yield path
         return
     partial = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL_SUFFIX}")
     try:
@@ -42,6 +44,22 @@ def atomic_write(path: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _reader_of(path: Path) -> Iterator[None]:
+    """Hold a named pipe open that is written to; without a reader, opening it would wait for one."""
+    if not path.is_fifo():
+        yield
+        return
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        raise OSError(errno.ENXIO, "a named pipe that nobody reads", str(path)) from error
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def write_file(path: str | os.PathLike[str], data: bytes) -> Path:

@@ -5,14 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
 from tbmem.model.html_display import HtmlDisplay
+from tbmem.model.json_values import Count, Number
 
 Facts = Mapping[str, Any]
 """Numbers with their unit in the key (``bytes_per_step``), source lines, holders: plain JSON values."""
+
+
+class _ReadFacts(TypedDict, total=False):
+    """Facts that screens compute with; the others are shown as they are."""
+
+    channel: str | None
+    holder: str | None
+    bytes_per_step: Number | None
+    growth_bytes: Number | None
+    period_steps: Count | None
+    member_steps: list[Count] | None
+    steps_left: Count | None
+    steps_left_low: Count | None
+    steps_left_high: Count | None
+    seconds_left: Number | None
+    files: list[str] | None
 
 
 class FindingKind(str, Enum):
@@ -62,9 +79,9 @@ class Finding(HtmlDisplay):
     kind: FindingKind
     severity: Severity
     device: str
-    rank: int = 0
-    first_step: int
-    last_step: int
+    rank: Count = 0
+    first_step: Count
+    last_step: Count
     message: str
     evidence: Facts = field(default_factory=dict)
     """The numbers behind the message, and how a named cause is known."""
@@ -77,7 +94,9 @@ class Finding(HtmlDisplay):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Finding:
         """The finding that ``to_dict`` returned; ValueError if it is damaged, unknown keys are ignored."""
-        return msgspec.convert(data, cls)
+        finding = msgspec.convert(data, cls)
+        msgspec.convert(finding.evidence, _ReadFacts)
+        return finding
 
 
 class Findings(HtmlDisplay, tuple[Finding, ...]):

@@ -11,23 +11,26 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypedDict, TypeVar, cast
 
 import msgspec
 
 from tbmem.errors import FileFormatError
 from tbmem.model.finding import Finding
+from tbmem.model.json_values import Count, Size, UnixTime, read_json
 from tbmem.model.sample import MemorySample
+from tbmem.regular_files import open_regular
 
 SCHEMA_VERSION = 1
 _ROW_SECONDS = 1.0
 _STALE_SECONDS = 5.0
 """Age of a reading of malloc above which it is no longer said to be the level: in a heap of a million holes one takes a
 quarter of a second, and comes once in minutes."""
-_SAMPLE_FIELDS = MemorySample._fields
-ROW_FIELDS = (*_SAMPLE_FIELDS, "first_step", "count", "allocated_min", "allocated_max", "peak_step")
+ROW_FIELDS = (*MemorySample._fields, "first_step", "count", "allocated_min", "allocated_max", "peak_step")
 """Keys of a line of samples beside its type."""
 
 
@@ -56,12 +59,8 @@ class SampleRow:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> SampleRow:
-        """The row of a line; unknown keys are ignored, and a missing one raises KeyError."""
-        if missing := {"step", "time", "device"} - data.keys():
-            raise KeyError(missing)
-        sample = MemorySample(**{name: data[name] for name in _SAMPLE_FIELDS if name in data})
-        levels = data.get("allocated_min"), data.get("allocated_max")
-        return cls(data["first_step"], data["count"], *levels, sample, data.get("peak_step"))
+        """The row of a line; unknown keys are ignored, and a missing or odd value raises ValueError."""
+        return _row_of(msgspec.convert(data, _Line))
 
 
 class RowBuilder:
@@ -132,6 +131,71 @@ def _merge(samples: Sequence[MemorySample], counted: MemorySample) -> MemorySamp
     return samples[-1]._replace(allocated=counted.allocated, reserved=counted.reserved, updated=updated, **peaks)
 
 
+_Record = TypeVar("_Record")
+
+
+class Process(TypedDict, total=False):
+    """The process of a run, as ``sources.runs.process_identity`` describes it."""
+
+    pid: Count
+    started: str
+    numbers: str
+
+
+class _Patterns(TypedDict, total=False):
+    warmup_steps: Count
+
+
+class _Config(TypedDict, total=False):
+    patterns: _Patterns | None
+
+
+class Header(TypedDict, total=False):
+    """What is read of a header; it has more keys."""
+
+    started: UnixTime
+    rank: Count
+    host: str
+    pid: Count
+    process: Process
+    torch: str
+    config: _Config | None
+
+
+class _Steps(TypedDict):
+    first_step: Count
+    last_step: Count
+
+
+class Window(_Steps, total=False):
+    """What is read of a window."""
+
+    number: Count
+    complete: bool
+    files: list[str]
+
+
+class End(TypedDict, total=False):
+    """What is read of the end of a run."""
+
+    time: UnixTime
+    steps: Count
+    verdicts: list[dict[str, Any]]
+    exception: str | None
+    out_of_memory: bool
+
+
+class _Ends(TypedDict):
+    ends: bool
+
+
+class Signal(_Ends, total=False):
+    """What is read of a signal; after one that ``ends`` the run nothing follows."""
+
+    name: str
+    step: Count
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowRecord:
     """A window in which the profiler or the memory history recorded."""
@@ -149,15 +213,35 @@ LogRecord = Mapping[str, Any] | SampleRow | Finding | WindowRecord
 """A record of the log; a mapping is a header or an end with its own ``type``."""
 
 
+_TYPES: dict[str, Any] = {
+    **dict.fromkeys(ROW_FIELDS, Size | None),
+    **{"step": Count, "time": UnixTime, "device": str, "rank": Count, "profiled": bool, "updated": bool | None},
+    **{"first_step": Count, "count": Count, "peak_step": Count | None},
+}
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _Line = msgspec.defstruct(
     "_Line",
-    [(name, Any, False if name == "profiled" else None) for name in ROW_FIELDS],
+    [
+        *((name, _TYPES[name]) for name in ROW_FIELDS[:3]),
+        *((name, _TYPES[name], False if name == "profiled" else None) for name in ROW_FIELDS[3:]),
+    ],
     tag_field="type",
     tag="samples",
     omit_defaults=True,
 )
 """Encodes a row five times faster than a dictionary; counters that the device does not have are left out."""
+_line_of = msgspec.json.Decoder(_Line).decode
+_values = attrgetter(*ROW_FIELDS)
+
+
+def _row_of(line: Any) -> SampleRow:
+    """The row of a ``_Line``; ValueError if it does not say which steps it stands for."""
+    *sample, first_step, count, lowest, highest, peak_step = _values(line)
+    if first_step is None or count is None:
+        raise ValueError("a row without its steps")
+    last = MemorySample(*sample)
+    last = last._replace(rank=0) if last.rank is None else last
+    return SampleRow(first_step, count, lowest, highest, last, peak_step)
 
 
 def to_line(record: LogRecord) -> str:
@@ -175,14 +259,15 @@ def to_line(record: LogRecord) -> str:
 class MonitorLog:
     """All records of a log, in order."""
 
-    headers: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[Header] = field(default_factory=list)
     rows: list[SampleRow] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    windows: list[dict[str, Any]] = field(default_factory=list)
-    end: dict[str, Any] | None = None
+    windows: list[Window] = field(default_factory=list)
+    end: End | None = None
     """Last line of a run that ended in order; ``None`` if it was killed or is still running."""
-    signal: dict[str, Any] | None = None
-    damaged_lines: int = 0  # lines that could not be read: a kill leaves at most one, at the end
+    signal: Signal | None = None
+    damaged_lines: int = 0
+    """Records that could not be read and were left out: a kill leaves at most one, at the end."""
 
     @property
     def has_ended(self) -> bool:
@@ -197,8 +282,10 @@ def read_monitor_log(path: str | os.PathLike[str]) -> MonitorLog:
         FileFormatError: Not one line of the file is a monitor log's.
     """
     log = MonitorLog()
-    with open(path, "rb") as file:
-        log.damaged_lines = sum(not parse_line(line, log) for line in lines_of(file))
+    with open_regular(path) as file:
+        for line in lines_of(file):
+            if line.strip():
+                parse_line(line, log)
     if log.damaged_lines and not any((log.headers, log.rows, log.findings, log.windows, log.end)):
         raise FileFormatError(f"{Path(path)}: not a monitor log of tbmem")
     return log
@@ -213,23 +300,56 @@ def lines_of(file: BinaryIO) -> Iterator[bytes]:
 
 
 def parse_line(line: bytes, log: MonitorLog) -> bool:
-    """Add one line to a log; ``False`` if it is not a valid line, such as an incomplete one after a kill."""
+    """Add one line to a log, each record checked by its type; ``False`` if it is not a valid one.
+
+    That is the incomplete line that a kill leaves, or a record with a value that no program of tbmem writes: it is
+    counted in ``damaged_lines`` and left out, so that who reads the log need not check it again.
+    """
     try:
-        data = json.loads(line)
-        kind = data["type"]
-        if kind == "samples":
-            log.rows.append(SampleRow.from_dict(data))
-        elif kind == "finding":
-            log.findings.append(Finding.from_dict(data))
-        elif kind == "header":
-            log.headers.append(data)
-            log.end = log.signal = None
-        elif kind == "window":
-            log.windows.append(data)
-        elif kind == "end":
-            log.end = data
-        elif kind == "signal" and data["ends"]:
-            log.signal = data
-    except (ValueError, KeyError, TypeError, RecursionError):
+        _add(line, log)
+    except (ValueError, RecursionError):
+        log.damaged_lines += 1
         return False
     return True
+
+
+def _add(line: bytes, log: MonitorLog) -> None:
+    with suppress(msgspec.MsgspecError, ValueError, RecursionError):  # nearly all lines are of samples
+        log.rows.append(_row_of(_line_of(line)))
+        return
+    data = read_json(line)
+    kind = data.get("type") if isinstance(data, dict) else None
+    if not isinstance(kind, str):
+        raise ValueError("no type")
+    if kind == "samples":
+        log.rows.append(SampleRow.from_dict(data))
+    elif kind == "finding":
+        log.findings.append(Finding.from_dict(data))
+    elif kind == "header":
+        log.headers.append(_checked(data, Header))
+        log.end = log.signal = None
+    elif kind == "window":
+        log.windows.append(_checked(data, Window))
+    elif kind == "end":
+        log.end = _with_valid_verdicts(_checked(data, End), log)
+    elif kind == "signal" and _checked(data, Signal)["ends"]:
+        log.signal = data
+
+
+def _checked(data: Any, record: type[_Record]) -> _Record:
+    """A record as it was written, of which the keys that are read have the types of ``record``."""
+    msgspec.convert(data, record)
+    return cast("_Record", data)
+
+
+def _with_valid_verdicts(end: End, log: MonitorLog) -> End:
+    """The end with those of its verdicts that are findings; the others are counted as damaged."""
+    valid = []
+    for verdict in end.get("verdicts", ()):
+        try:
+            Finding.from_dict(verdict)
+        except ValueError:
+            log.damaged_lines += 1
+        else:
+            valid.append(verdict)
+    return {**end, "verdicts": valid} if "verdicts" in end else end

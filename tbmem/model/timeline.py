@@ -16,9 +16,10 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tbmem.errors import FileFormatError
-from tbmem.model.columns import I64, Columns, check_header, read_archive
+from tbmem.model.columns import I64, Columns, check_header, read_archive, stored_column
+from tbmem.model.json_values import Count, encodable, plain, read_json
 from tbmem.model.stacks import Frame, StackTable
+from tbmem.model.timeline_check import check_tables
 from tbmem.model.timeline_tables import (
     AllocationRows,
     BlockRows,
@@ -102,6 +103,20 @@ class AllocationTimeline:
     def rows_of(self, device: int) -> AllocationRows:
         """The rows of a device."""
         return self.rows if len(self.devices) == 1 else self.rows.take(self.rows.device == device)
+
+    def check(self) -> None:
+        """Raise FileFormatError if the tables do not fit together, or hold a value that no recording has."""
+        names = ("devices", "stacks", "pools", *_WORDS, *_TABLES)
+        tables: dict[str, Columns] = {name: getattr(self, name) for name in _TABLES}
+        check_tables(self.devices, self.stacks, tables, {name: len(getattr(self, name)) for name in names})
+
+    def encodable(self) -> AllocationTimeline:
+        """The same with texts that every file and terminal takes."""
+        frames = self.stacks.frames
+        kept = tuple(Frame(encodable(frame.file), frame.line, encodable(frame.function)) for frame in frames)
+        texts: dict[str, Any] = {name: tuple(map(encodable, getattr(self, name))) for name in _WORDS}
+        others = {"settings": plain(self.settings), "about": plain(self.about)}
+        return replace(self, stacks=replace(self.stacks, frames=kept), **others, **texts)
 
     def alive_at(self, device: int, event: int) -> I64:
         """Numbers of the rows that are alive just after an event."""
@@ -195,45 +210,46 @@ def load_timeline(path: str | os.PathLike[str]) -> AllocationTimeline:
     return read_archive(path, _parse, "an allocation timeline")
 
 
+class _Header(msgspec.Struct, kw_only=True):
+    """The JSON beside the arrays."""
+
+    frames: tuple[tuple[str, Count, str], ...]
+    devices: tuple[DeviceTotals, ...]
+    source: str
+    pools: tuple[tuple[int, int], ...]
+    settings: dict[str, Any]
+    about: dict[str, Any]
+    names: tuple[str, ...]
+    modules: tuple[str, ...]
+    operators: tuple[str, ...]
+    contexts: tuple[str, ...]
+    range_names: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
 def _parse(stored: Any) -> AllocationTimeline:
-    header = json.loads(stored["header"].tobytes())
-    check_header(header, KIND, SCHEMA_VERSION)
-    parts: dict[str, Any] = {name: tuple(header[name]) for name in _WORDS}
+    data = read_json(stored["header"].tobytes())
+    check_header(data, KIND, SCHEMA_VERSION)
+    header = msgspec.convert(data, _Header)
+    parts: dict[str, Any] = {name: getattr(header, name) for name in _WORDS}
     for table, columns in _TABLES.items():
         types = {name: dtype for name, (dtype, _) in columns.declared().items()}
-        parts[table] = columns(**{name: stored[f"{table}.{name}"].astype(dtype) for name, dtype in types.items()})
+        parts[table] = columns(
+            **{name: stored_column(stored, f"{table}.{name}", dtype) for name, dtype in types.items()}
+        )
     stacks = StackTable(
-        frames=tuple(Frame(*frame) for frame in header["frames"]),
-        frame=stored["stacks.frame"].astype(np.int32),
-        offset=stored["stacks.offset"].astype(np.int64),
+        frames=tuple(Frame(*frame) for frame in header.frames),
+        frame=stored_column(stored, "stacks.frame", np.int32),
+        offset=stored_column(stored, "stacks.offset", np.int64),
     )
     timeline = AllocationTimeline(
-        source=header["source"],
-        devices=msgspec.convert(header["devices"], tuple[DeviceTotals, ...]),
-        pools=msgspec.convert(header["pools"], tuple[tuple[int, int], ...]),
-        settings=header["settings"],
-        about=header["about"],
+        source=header.source,
+        devices=header.devices,
+        pools=header.pools,
+        settings=header.settings,
+        about=header.about,
         stacks=stacks,
         **parts,
     )
-    _check(timeline)
+    timeline.check()
     return timeline
-
-
-def _check(timeline: AllocationTimeline) -> None:
-    """Raise FileFormatError for tables that are inconsistent."""
-    timeline.stacks.check()
-    for table in _TABLES:
-        columns: Columns = getattr(timeline, table)
-        # a column is named after the table that it indexes
-        tables = {name: f"{name}s" for name in columns.declared() if hasattr(timeline, f"{name}s")}
-        if table == "ranges":
-            tables["name"] = "range_names"
-        columns.check({name: len(getattr(timeline, of)) for name, of in tables.items()})
-    rows = timeline.rows
-    events = np.array([device.events for device in timeline.devices] or [0])
-    if len(rows) and int(rows.device.min()) < 0:
-        raise FileFormatError("a row has no device")
-    for event in (rows.alloc_event, rows.free_event, rows.free_requested_event):
-        if np.any(event >= events[rows.device]):
-            raise FileFormatError("a row's event lies after the end")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from tbmem.errors import FileFormatError, UsageError
+from tbmem.regular_files import open_regular
 from tbmem.units import GIB, MIB, format_bytes, parse_bytes
 
 VARIABLE = "TBMEM_MAX_SIZE"
@@ -73,7 +73,7 @@ def read_small(path: str | os.PathLike[str], most: int = 16 * MIB) -> bytes:
         FileFormatError: It has more than ``most`` bytes.
         OSError: It cannot be read.
     """
-    with Path(path).open("rb") as file:
+    with open_regular(path) as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise FileFormatError(f"{path}: more than {format_bytes(most)}, which no such file of tbmem has: not read")

@@ -21,7 +21,7 @@ from tbmem.analysis.recordings.result import Analysis
 from tbmem.analysis.runs.comparison import Comparison, compare_analyses, compare_runs, run_figures
 from tbmem.analysis.runs.run_status import RankState, status_notes
 from tbmem.config.yaml_file import read_yaml
-from tbmem.errors import ConfigError, FileFormatError, UsageError
+from tbmem.errors import ConfigError, FileFormatError, TbmemError, UsageError, described
 from tbmem.model.address_book import AddressBook
 from tbmem.model.files import MONITOR_LOG
 from tbmem.model.gpus import Gpu
@@ -63,8 +63,13 @@ def analyze(
 
 
 def analyze_recording(recording: Recording, path: Path, name: str, table: CategoryTable | None) -> Analysis:
-    """Analyze what was read from the file ``path``."""
-    return analyze_timeline(recording.timeline, book=recording.book, table=table, name=name, path=str(path))
+    """Analyze what was read from the file ``path``; FileFormatError if that fails, however whole the file looks."""
+    try:
+        return analyze_timeline(recording.timeline, book=recording.book, table=table, name=name, path=str(path))
+    except TbmemError:
+        raise
+    except Exception as error:
+        raise FileFormatError(f"{path}: cannot be analyzed ({described(error)})") from error
 
 
 def analyze_all(
@@ -234,6 +239,10 @@ def replay_all(
     return dict(each(replay, find_recordings(paths, on_skip), None, on_skip))
 
 
+def _reason(error: Exception, name: str) -> str:
+    return getattr(error, "strerror", None) or str(error).removeprefix(f"{name}: ")
+
+
 def load_rules(path: str | os.PathLike[str]) -> CategoryTable:
     """Read rules from a YAML file, which precede the default ones.
 
@@ -245,10 +254,10 @@ def load_rules(path: str | os.PathLike[str]) -> CategoryTable:
     name = os.fspath(path)
     try:
         data: Any = yaml.safe_load(read_yaml(name))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{name}: not YAML: {' '.join(str(error).split())}") from error
+    except (OSError, FileFormatError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{name}: cannot be read: {_reason(error, name)}") from error
+    except Exception as error:  # yaml raises many kinds on values that are none
+        raise ConfigError(f"{name}: not YAML: {' '.join(str(error).split()) or type(error).__name__}") from error
     rules = data.get("categories") if isinstance(data, dict) else data
     if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
         raise ConfigError(f"{name}: holds no list 'categories' of rules, each with a label and words")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tbmem.analysis.runs.run_status import RankState
-from tbmem.errors import FileFormatError, UsageError
+from tbmem.errors import FileFormatError, TbmemError, UsageError
 from tbmem.model.files import ESTIMATE_SUFFIX, MONITOR_LOG, TIMELINE_SUFFIX
 from tbmem.model.monitor_log import MonitorLog, read_monitor_log
 from tbmem.sources.runs.catalog import RunFiles, find_runs, run_folder
@@ -78,7 +78,7 @@ def read_log(path: Path) -> tuple[MonitorLog, RankState]:
     """
     log, alive = read_monitor_log(path), None
     if not log.has_ended:
-        alive = is_alive((log.headers[-1] if log.headers else {}).get("process") or {})
+        alive = is_alive(log.headers[-1].get("process") or {} if log.headers else {})
         log = read_monitor_log(path) if alive is False else log
     state = RankState()
     state.add(log)
@@ -92,19 +92,29 @@ class FollowedRun:
     def __init__(self, files: RunFiles) -> None:
         self.files = files
         self._logs = [(FollowedLog(path), RankState()) for path in files.logs]
+        self.errors: list[TbmemError] = []
+        """Of logs that could not be read the last time; they do not keep from reading the others."""
 
     def read(self) -> None:
-        """Read what was written since the last call; errors as in ``read_one_run``."""
+        """Read what was written since the last call."""
+        self.errors = []
         for log, state in self._logs:
-            _update(state, log)
-            if state.end is None and state.signal is None:
-                state.is_alive = is_alive(state.header.get("process") or {})
-                _update(state, log)  # the last lines of a process that is gone
+            try:
+                _read_on(state, log)
+            except TbmemError as error:
+                self.errors.append(error)
 
     @property
     def states(self) -> Sequence[RankState]:
         """Sorted by rank."""
         return sorted((state for _, state in self._logs), key=lambda state: state.rank)
+
+
+def _read_on(state: RankState, log: FollowedLog) -> None:
+    _update(state, log)
+    if state.end is None and state.signal is None:
+        state.is_alive = is_alive(state.header.get("process") or {})
+        _update(state, log)  # the last lines of a process that is gone
 
 
 def _update(state: RankState, log: FollowedLog) -> None:
@@ -128,4 +138,6 @@ def read_one_run(path: str | os.PathLike[str]) -> FollowedRun:
         raise UsageError(f"{path}: holds {len(runs)} runs; name one, such as {names}")
     run = FollowedRun(runs[0])
     run.read()
+    if run.errors:
+        raise run.errors[0]
     return run

@@ -305,6 +305,8 @@ class WatchedRank(Status):
 
     rank: int
     host: str | None
+    skipped_records: int
+    """Records of its log that are damaged and were left out."""
     devices: list[WatchedDevice]
 
 
@@ -315,6 +317,8 @@ class WatchOutput(Status):
     step: int
     steps_per_second: float | None
     seconds_since_last_row: float | None
+    errors: list[str]
+    """Of logs that could not be read."""
     ranks: list[WatchedRank]
     findings: list[Finding]
 

@@ -6,14 +6,16 @@ import glob
 import os
 import re
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from tbmem.errors import FileFormatError
+from tbmem.errors import FileFormatError, TbmemError, described
 from tbmem.model.address_book import AddressBook
 from tbmem.model.files import ADDRESS_BOOK_SUFFIX, SNAPSHOT_SUFFIX, address_book_name
 from tbmem.model.timeline import AllocationTimeline, load_timeline
 from tbmem.model.timeline_tables import OperatorCalls
+from tbmem.regular_files import open_regular
 from tbmem.sources.events.compressed_file import open_recording
 from tbmem.sources.snapshot.reader import read_snapshot
 from tbmem.sources.trace.reader import read_trace, read_trace_with_calls
@@ -39,8 +41,23 @@ def read_recording(path: str | os.PathLike[str], calls: bool = False) -> Recordi
     Raises:
         FileFormatError: The file is damaged, cut off, empty, or something else.
     """
-    timeline, operator_calls = _read(Path(path), calls)
-    return Recording(timeline, _address_book(Path(path)), operator_calls)
+    try:
+        timeline, operator_calls = _read(Path(path), calls)
+        timeline.check()
+        timeline = timeline.encodable()
+    except (TbmemError, OSError) as error:
+        if isinstance(error, FileFormatError) and not str(error).startswith(f"{path}: "):
+            raise FileFormatError(f"{path}: {error}") from error
+        raise
+    except Exception as error:
+        # a damaged file may raise anything, wherever an odd value is met first
+        raise FileFormatError(f"{path}: damaged, or of a kind that is not known ({described(error)})") from error
+    try:
+        book = _address_book(Path(path))
+    except FileFormatError as error:
+        note = f"The address book cannot be read, so that categories are inferred: {error}."
+        timeline, book = replace(timeline, notes=(*timeline.notes, note)), None
+    return Recording(timeline, book, operator_calls)
 
 
 def _read(path: Path, calls: bool) -> tuple[AllocationTimeline, OperatorCalls | None]:
@@ -60,9 +77,11 @@ def _read(path: Path, calls: bool) -> tuple[AllocationTimeline, OperatorCalls | 
 def _from_zip(path: Path) -> AllocationTimeline:
     """Read a timeline of tbmem; torch.save writes zip files as well."""
     try:
-        with zipfile.ZipFile(path) as file:
+        with open_regular(path) as packed, zipfile.ZipFile(packed) as file:
             names = file.namelist()
-    except zipfile.BadZipFile as error:
+    except FileFormatError:
+        raise
+    except Exception as error:  # zipfile raises many kinds on damaged files
         raise FileFormatError(f"{path}: a zip file that is damaged or cut off: copy or write it again") from error
     if "header.npy" not in names:
         raise FileFormatError(f"{path}: a zip file of something else (torch.save?), not a recording of memory")

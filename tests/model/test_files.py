@@ -152,3 +152,23 @@ def test_compress(tmp_path: Path) -> None:
     compress(tmp_path / "plain", tmp_path / "packed")
 
     assert gzip.decompress((tmp_path / "packed").read_bytes()) == b"x" * 10_000
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+def test_a_pipe_that_nobody_reads_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a")
+
+    with pytest.raises(OSError, match="a named pipe that nobody reads"), atomic_write(tmp_path / "a"):
+        pass
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+def test_a_pipe_with_a_reader_is_written_to(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a")
+    reader = os.open(tmp_path / "a", os.O_RDONLY | os.O_NONBLOCK)
+
+    with atomic_write(tmp_path / "a") as path:
+        path.write_bytes(b"content")
+
+    assert os.read(reader, 100) == b"content"
+    os.close(reader)

@@ -123,7 +123,7 @@ def test_a_counter_that_a_device_does_not_have_is_no_key() -> None:
 def test_a_row_without_its_step_is_refused(make_sample: MakeSample) -> None:
     view = json.loads(to_line(make_row(make_sample)))
     del view["step"]
-    with pytest.raises(KeyError):
+    with pytest.raises(ValueError, match="step"):
         SampleRow.from_dict(view)
 
 
@@ -202,8 +202,8 @@ def test_a_finding_of_a_kind_not_yet_known_costs_that_line_only(path: Path, make
 
 @pytest.mark.parametrize(
     "line",
-    [b"{}", b"[]", b"null", b"7", b'"header"', b'{"type":"samples"}', b"\xff\xfe", b"{" * 50, b"[" * 100_000, b""],
-    ids=["no type", "list", "null", "number", "text", "no counters", "no UTF-8", "half", "deep", "blank"],
+    [b"{}", b"[]", b"null", b"7", b'"header"', b'{"type":"samples"}', b"\xff\xfe", b"{" * 50, b"[" * 100_000],
+    ids=["no type", "list", "null", "number", "text", "no counters", "no UTF-8", "half", "deep"],
 )
 def test_a_damaged_line_in_the_middle_costs_that_line_only(line: bytes, path: Path, make_sample: MakeSample) -> None:
     # given
@@ -387,3 +387,94 @@ def test_the_line_is_that_of_the_json_encoder(
             name: value for name, value in known.items() if value is not None and (name, value) != ("profiled", False)
         }
         assert to_line(row) == json.dumps({"type": "samples", **known}, separators=(",", ":"))
+
+
+# values that no program of tbmem writes
+
+_NO_COUNT = ["x", None, [], {}, True, -1, 1.5, float("nan"), 1e300, 10**400]
+_NO_TEXT = [None, 7, [], {}, True]
+
+
+def _record(kind: str, make_sample: MakeSample) -> dict[str, Any]:
+    header = {"type": "header", "rank": 0, "started": 5.0, "host": "a", "pid": 7, "process": {"pid": 7}}
+    records: dict[str, LogRecord] = {"header": header, "end": END, "finding": FINDING, "window": WINDOW}
+    records["samples"] = make_row(make_sample)
+    records["signal"] = {"type": "signal", "name": "SIGTERM", "ends": True}
+    loaded: dict[str, Any] = json.loads(to_line(records[kind]))
+    return loaded
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "odd_values"),
+    [
+        *(("header", "rank", _NO_COUNT), ("header", "pid", _NO_COUNT), ("header", "host", _NO_TEXT)),
+        *(("header", "started", ["x", [], True, -1, 1e300]), ("header", "process", [7, [], {"pid": "x"}])),
+        ("header", "config", [7, {"patterns": []}, {"patterns": {"warmup_steps": "x"}}]),
+        *(("samples", "step", _NO_COUNT), ("samples", "count", _NO_COUNT), ("samples", "device", _NO_TEXT)),
+        *(("samples", "allocated", ["x", [], True, 1.5, 1e300]), ("samples", "profiled", [None, 1, "x"])),
+        *(("finding", "last_step", _NO_COUNT), ("finding", "rank", _NO_COUNT), ("finding", "message", _NO_TEXT)),
+        *(("finding", "kind", ["x", *_NO_TEXT]), ("finding", "evidence", [None, [], "x"])),
+        *(("window", "first_step", _NO_COUNT), ("window", "files", [None, "x", [7]])),
+        *(("end", "steps", _NO_COUNT), ("end", "verdicts", [None, "x", [7]]), ("end", "exception", [7, [], True])),
+        *(("signal", "ends", [None, 1, "x"]), ("signal", "name", _NO_TEXT)),
+    ],
+)
+def test_a_record_with_an_odd_value_is_counted_and_left_out(
+    kind: str, key: str, odd_values: list[Any], path: Path, make_sample: MakeSample
+) -> None:
+    for odd in odd_values:
+        # given a record with one odd value between two others
+        write(path, HEADER, {**_record(kind, make_sample), key: odd}, make_row(make_sample))
+        # when
+        log = read_monitor_log(path)
+        # then
+        assert log.damaged_lines == 1, odd
+        found = (len(log.headers), len(log.rows), log.findings, log.windows, log.end, log.signal)
+        assert found == (1, 1, [], [], None, None), odd
+
+
+@pytest.mark.parametrize("not_read", ["NaN", "Infinity", "1e999", str(10**400), "null"])
+def test_a_counter_without_a_number_was_not_read(not_read: str, path: Path, make_sample: MakeSample) -> None:
+    line = to_line(make_row(make_sample)).replace('"allocated_max":2', f'"allocated_max":{not_read}')
+    path.write_text(line + "\n")
+
+    log = read_monitor_log(path)
+
+    assert (log.damaged_lines, [row.allocated_max for row in log.rows]) == (0, [None])
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        {"channel": []},
+        {"holder": {}},
+        {"bytes_per_step": "x"},
+        {"member_steps": ["x"]},
+        {"period_steps": -1},
+        {"steps_left": 10**30 // 7 * 1.5},
+        {"files": [1]},
+    ],
+)
+def test_an_odd_fact_of_a_finding(evidence: dict[str, Any], path: Path) -> None:
+    record = {**json.loads(to_line(FINDING)), "evidence": evidence}
+    write(path, HEADER, record)
+
+    log = read_monitor_log(path)
+
+    assert (log.findings, log.damaged_lines) == ([], 1)
+
+
+def test_an_odd_verdict_costs_that_verdict_only(path: Path) -> None:
+    write(path, HEADER, {**END, "verdicts": [{"kind": "later"}, FINDING.to_dict()]})
+
+    log = read_monitor_log(path)
+
+    assert log.end is not None
+    assert [Finding.from_dict(verdict) for verdict in log.end["verdicts"]] == [FINDING]
+    assert log.damaged_lines == 1
+
+
+def test_blank_lines_are_no_records(path: Path) -> None:
+    write(path, HEADER, tail=b"\n  \n\n")
+
+    assert read_monitor_log(path).damaged_lines == 0

@@ -99,3 +99,54 @@ def test_an_unpacked_trace_has_its_book(tmp_path: Path) -> None:
 
 def test_no_book(tmp_path: Path) -> None:
     assert read_recording(write_snapshot(tmp_path / "x.snapshot.pickle", sizes=[1])).book is None
+
+
+def test_a_damaged_book_is_told_and_the_recording_is_read_without(tmp_path: Path) -> None:
+    (tmp_path / "w.pt.trace.json").write_bytes(TRACE)
+    (tmp_path / "w.addresses.npz").write_bytes(b"PK\x03\x04rest")
+
+    read = read_recording(tmp_path / "w.pt.trace.json")
+
+    assert read.book is None
+    assert "address book cannot be read" in read.timeline.notes[-1]
+
+
+@pytest.mark.parametrize("at", [6, 8, 10])
+def test_a_flipped_byte_in_the_head_of_a_zip_file(tmp_path: Path, at: int) -> None:
+    # given
+    save_timeline(read_recording(write_snapshot(tmp_path / "b.pickle", sizes=[1000])).timeline, tmp_path / "a.npz")
+    data = bytearray((tmp_path / "a.npz").read_bytes())
+    head = data.rindex(b"PK\x01\x02")
+    data[head + at] = 0xFF
+    (tmp_path / "a.npz").write_bytes(data)
+    # when, then
+    with pytest.raises(FileFormatError, match=r"a\.npz: "):
+        read_recording(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("zero", ['"x"', "null", "[]", "1e999", "NaN", "-5", str(10**400), "1.5e300", "{}"])
+def test_an_odd_zero_of_a_traces_clock(tmp_path: Path, zero: str) -> None:
+    (tmp_path / "a.json").write_text(f'{{"baseTimeNanoseconds": {zero}, "traceEvents": [{json.dumps(MEMORY)}]}}')
+
+    try:
+        read_recording(tmp_path / "a.json")
+    except FileFormatError as error:
+        assert str(error).startswith(f"{tmp_path / 'a.json'}: ")  # noqa: PT017  (or it is read)
+
+
+def test_deep_json_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"traceEvents": [{"args": ' + "[" * 100_000)
+
+    with pytest.raises(FileFormatError):
+        read_recording(tmp_path / "a.json")
+
+
+def test_halves_of_surrogate_pairs_become_question_marks(tmp_path: Path) -> None:
+    path = write_snapshot(tmp_path / "x.pickle", sizes=[1000])
+    snapshot = pickle.loads(path.read_bytes())
+    snapshot["device_traces"][0][0]["frames"] = [{"filename": "caf\udce9.py", "line": 1, "name": "f"}]
+    path.write_bytes(pickle.dumps(snapshot))
+
+    files = [frame.file for frame in read_recording(path).timeline.stacks.frames]
+
+    assert "caf?.py" in files

@@ -73,6 +73,7 @@ def stacking_of(
     highest = layers.max(axis=1)
     present = unlisted > 0
     present |= np.bincount(analysis.labels.code[timeline.rows.device == device], minlength=len(names)) > 0
+    present[names.index(UNKNOWN)] |= not present.any()  # a device on which nothing was allocated has one empty layer
     shown = np.flatnonzero(present)
     if most is not None and len(shown) > most:
         shown = np.sort(shown[np.argsort(-highest[shown], kind="stable")][: most - 1])

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tbmem.analysis.plots.curves import even_intervals, extremes
-from tbmem.analysis.runs.run_status import RankState, RunStatus, run_status
+from tbmem.analysis.runs.run_status import RankState, RunStatus, run_status, skipped_note
 from tbmem.model.columns import F64, I64
 from tbmem.model.finding import Finding
-from tbmem.model.monitor_log import MonitorLog, SampleRow
+from tbmem.model.monitor_log import Header, MonitorLog, SampleRow
 from tbmem.model.run_summary import Peak
 
 _MAX_ROWS = 4000
@@ -127,8 +127,8 @@ def run_report(
     logs: Sequence[MonitorLog], name: str, path: str, *, states: Sequence[RankState], now: float
 ) -> RunReport:
     """Tell what happened."""
-    headers = [log.headers[0] if log.headers else {} for log in logs]
-    ranks = [int(header.get("rank", 0)) for header in headers]
+    headers: list[Header] = [log.headers[0] if log.headers else {} for log in logs]
+    ranks = [header.get("rank", 0) for header in headers]
     started = min([header["started"] for header in headers if "started" in header], default=0.0)
     times = [log.rows[-1].sample.time for log in logs if log.rows]
     times += [log.end["time"] for log in logs if log.end is not None and "time" in log.end]
@@ -146,15 +146,15 @@ def run_report(
         started=started,
         status=run_status(states, now),
         peaks=tuple(device.peak for state in states for device in state.devices if device.peak is not None),
-        torch=str(headers[0].get("torch", "")) if headers else "",
-        host=", ".join(dict.fromkeys(str(header["host"]) for header in headers if "host" in header)),
+        torch=headers[0].get("torch", "") if headers else "",
+        host=", ".join(dict.fromkeys(header["host"] for header in headers if "host" in header)),
         notes=tuple(note for rank, log in zip(ranks, logs, strict=True) for note in _notes(rank, log)),
     )
 
 
 def _notes(rank: int, log: MonitorLog) -> Iterator[str]:
     if log.damaged_lines:
-        yield f"Rank {rank}: {log.damaged_lines} lines of the log could not be read."
+        yield f"Rank {rank}: {skipped_note(log.damaged_lines)}."
     if len(log.headers) > 1:
         yield f"Rank {rank}: the run was begun or resumed {len(log.headers)} times; the later steps count."
     if not log.rows:

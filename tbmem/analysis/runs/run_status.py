@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -13,7 +12,7 @@ from tbmem.analysis.growth_rate import ENOUGH_STEPS
 from tbmem.analysis.runs.device_history import DeviceHistory
 from tbmem.config.schema import PatternsConfig
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.model.monitor_log import MonitorLog
+from tbmem.model.monitor_log import End, Header, MonitorLog, Signal
 from tbmem.units import format_duration
 
 _MAX_FINDINGS = 200
@@ -54,19 +53,21 @@ def _is_explained(spike: Finding, pattern: Finding) -> bool:
     if spike.kind is not FindingKind.SPIKE or (spike.rank, spike.device) != (pattern.rank, pattern.device):
         return False
     members, period = pattern.evidence.get("member_steps"), pattern.evidence.get("period_steps")
-    return isinstance(members, list) and isinstance(period, int) and belongs(spike.first_step, members, period)
+    return bool(members and period and belongs(spike.first_step, members, period))
 
 
 class RankState:
     """One rank of a run: its devices, its findings, whether it has ended."""
 
     def __init__(self) -> None:
-        self.header: dict[str, Any] = {}
-        self.end: dict[str, Any] | None = None
-        self.signal: dict[str, Any] | None = None
+        self.header: Header = {}
+        self.end: End | None = None
+        self.signal: Signal | None = None
         self.is_alive: bool | None = None
         """Whether its process exists; set by the reader of the log, ``None`` where that cannot be known."""
         self.has_begun = False  # whether anything but the header has been logged
+        self.skipped = 0
+        """Records of its log that could not be read."""
         self.findings: list[Finding] = []
         self._devices: dict[str, DeviceHistory] = {}
 
@@ -87,6 +88,7 @@ class RankState:
         self.has_begun = self.has_begun or bool(piece.rows or piece.findings or piece.windows)
         self.end = piece.end or self.end
         self.signal = piece.signal or self.signal
+        self.skipped += piece.damaged_lines
 
     @property
     def has_ended(self) -> bool:
@@ -101,15 +103,14 @@ class RankState:
     @property
     def rank(self) -> int:
         """Global rank."""
-        return int(self.header.get("rank", 0))
+        return self.header.get("rank", 0)
 
     @property
     def step(self) -> int:
         """Last step that was logged and has ended: that in which memory ran out has a row, too."""
         last = max((device.last.step for device in self.devices if device.last is not None), default=0)
-        end = self.end or {}
-        steps = end.get("steps") if end.get("out_of_memory") is True else None
-        return min(last, steps) if isinstance(steps, int) else last
+        end: End = self.end or {}
+        return min(last, end.get("steps", last)) if end.get("out_of_memory") else last
 
     @property
     def last_time(self) -> float | None:
@@ -136,19 +137,16 @@ class RankState:
         if self.is_leaking(device.device):
             findings.append(self._last(device.device, FindingKind.LEAK))
         rates = [finding.evidence.get("bytes_per_step") for finding in findings if finding is not None]
-        return next((float(rate) for rate in rates if isinstance(rate, (int, float))), device.growth_per_step())
+        return next((float(rate) for rate in rates if rate is not None), device.growth_per_step())
 
     def _last(self, device: str, kind: FindingKind) -> Finding | None:
         matches = (finding for finding in reversed(self.findings) if finding.device == device and finding.kind is kind)
         return next(matches, None)
 
     def _final_verdict(self, device: str) -> Finding | None:
-        for verdict in (self.end or {}).get("verdicts", ()):
-            with suppress(KeyError, ValueError, TypeError):
-                finding = Finding.from_dict(verdict)
-                if finding.device == device:
-                    return finding
-        return None
+        end: End = self.end or {}
+        verdicts = map(Finding.from_dict, end.get("verdicts", ()))
+        return next((verdict for verdict in verdicts if verdict.device == device), None)
 
     def is_leaking(self, device: str) -> bool:
         """Whether a leak was found and not withdrawn."""
@@ -158,7 +156,7 @@ class RankState:
 
     def _verdict_so_far(self, device: str) -> FindingKind:
         patterns = (self.header.get("config") or {}).get("patterns") or {}
-        warmup = int(patterns.get("warmup_steps", PatternsConfig().warmup_steps))
+        warmup = patterns.get("warmup_steps", PatternsConfig().warmup_steps)
         is_enough = device in self._devices and self._devices[device].judged - warmup >= ENOUGH_STEPS
         kinds = [FindingKind.STABLE if is_enough else FindingKind.WARMUP]
         for finding in standing(self.findings):
@@ -222,12 +220,12 @@ def end_status(exception: str | None, out_of_memory: bool) -> RunStatus:
 def rank_status(state: RankState, now: float) -> RunStatus:
     """Status of one rank; ``now`` is Unix time in seconds."""
     if state.end is not None:
-        return end_status(state.end.get("exception"), state.end.get("out_of_memory") is True)
+        return end_status(state.end.get("exception"), state.end.get("out_of_memory", False))
     if state.signal is not None:
-        name = str(state.signal.get("name") or "a signal")
+        name = state.signal.get("name") or "a signal"
         return RunStatus(Standing.TERMINATED, f"ended by {name}", name)
     last = state.last_time if state.last_time is not None else state.header.get("started")
-    age = max(now - last, 0.0) if isinstance(last, (int, float)) else None
+    age = max(now - last, 0.0) if last is not None else None
     if state.is_alive is False:
         return RunStatus(Standing.DIED, "died without an end: killed?", age=age)
     is_silent = age is None or age > _SILENT_SECONDS
@@ -258,8 +256,15 @@ def run_status(states: Sequence[RankState], now: float) -> RunStatus:
     return RunStatus(first.standing, first.text, first.ended_by, min(ages, default=None), tuple(ranks))
 
 
+def skipped_note(skipped: int) -> str:
+    """What every screen says of records of a rank's log that could not be read."""
+    return f"{skipped} damaged record{'' if skipped == 1 else 's'} of its log left out"
+
+
 def status_notes(states: Sequence[RankState], now: float, done: str = "judged") -> list[str]:
-    """One note per rank that did not end in order: its figures reach only as far as its log."""
+    """Notes on each rank whose log has gaps, or that did not end in order: its figures reach only as far as its log."""
+    skipped = [f"rank {state.rank}: {skipped_note(state.skipped)}" for state in states if state.skipped]
     pairs = [(state, rank_status(state, now)) for state in states]
     broken = [(state, status) for state, status in pairs if status.standing is not Standing.ENDED]
-    return [f"rank {state.rank}: {status.text}; it is {done} up to step {state.step}" for state, status in broken]
+    ends = [f"rank {state.rank}: {status.text}; it is {done} up to step {state.step}" for state, status in broken]
+    return [*skipped, *ends]

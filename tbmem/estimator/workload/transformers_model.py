@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,10 +12,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from tbmem.errors import UsageError
+from tbmem.errors import FileFormatError, UsageError
 from tbmem.estimator.refusals import REHEARSE
 from tbmem.estimator.workload.decoder import SHAPES
 from tbmem.model.job import Job
+from tbmem.model.json_values import read_json
+from tbmem.regular_files import read_regular
 
 Tensors = dict[str, torch.Tensor]
 _LONGEST_REASON = 300
@@ -94,7 +95,9 @@ def hub_config(name: str) -> Path:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        config = json.loads(path.read_text())
+        config = read_json(read_regular(path))
+    except FileFormatError as error:
+        raise UsageError(f"--model {error}") from error
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else f"is not JSON: {error}"
         raise UsageError(f"--model {path}: {reason}") from error

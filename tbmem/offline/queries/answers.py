@@ -316,6 +316,7 @@ class Answers:
             "forecasts": [forecast for run in runs for forecast in forecasts_of(run, x)],
             "status": {name: status.to_dict() for name, status in statuses},
             "running": any(not status.standing.is_over for _, status in statuses),
+            "notes": [note for run in runs for note in run.notes],
             "errors": [error for run in runs for error in run.errors],
             "empty": empty,
         }
@@ -332,6 +333,7 @@ class Answers:
             "columns": columns,
             "odd": odd,
             "recordings": recordings,
+            "notes": list(logged.notes),
             "errors": errors,
             "empty": None if len(ranks) > 1 else empty_states.ONE_RANK,
         }

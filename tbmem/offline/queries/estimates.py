@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from tbmem.errors import FileFormatError
+from tbmem.model.estimate_figures import read_estimate
 from tbmem.model.files import ESTIMATE_SUFFIX, TIMELINE_SUFFIX
 from tbmem.model.unpacked_size import read_small
 from tbmem.sources.runs.catalog import ESTIMATE, TIMELINE, Run, RunFile
@@ -51,11 +51,6 @@ def read_figures(file: RunFile) -> dict[str, Any]:
         FileFormatError: They cannot be read.
     """
     try:
-        figures = json.loads(read_small(file.path))
-    except FileFormatError as error:
-        raise FileFormatError(str(error).replace(str(file.path), file.file)) from error
-    except (OSError, ValueError) as error:
-        raise FileFormatError(f"{file.file}: {error}") from error
-    if not isinstance(figures, dict):
-        raise FileFormatError(f"{file.file}: not a JSON object")
-    return figures
+        return dict(read_estimate(read_small(file.path)))
+    except (OSError, FileFormatError) as error:
+        raise FileFormatError(f"{file.file}: {str(error).removeprefix(f'{file.path}: ')}") from error

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tbmem.analysis.recordings.analyzer import analyze
-from tbmem.analysis.runs.run_status import RankState, RunStatus, run_status
+from tbmem.analysis.runs.run_status import RankState, RunStatus, run_status, skipped_note
 from tbmem.errors import FileFormatError, TbmemError, UsageError
 from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import MonitorLog
@@ -242,18 +242,13 @@ class RunReader:
         for file in run.of(LOG):
             try:
                 rest, state, devices = self._read_log(file)
-            except (TbmemError, OSError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-                # whatever a log contains, the others are shown
+            except (TbmemError, OSError) as error:
                 errors.append(self.file_item(file, reason(error).replace(str(file.path), file.file)))
                 continue
             states.append((_with_liveness(state, file), file))
             series += devices
-            windows += [
-                {**window, "rank": state.rank}
-                for window in rest.windows
-                if all(isinstance(window.get(key), int) for key in ("first_step", "last_step"))
-            ]
-            findings += [finding for finding in rest.findings if isinstance(finding.last_step, int)]
+            windows += [{**window, "rank": state.rank} for window in rest.windows]
+            findings += rest.findings
             notes += _notes(rest, state.rank)
             starts += len(rest.headers)
         states.sort(key=lambda pair: pair[0].rank)
@@ -275,7 +270,7 @@ class RunReader:
 def _notes(log: MonitorLog, rank: int) -> list[str]:
     notes = []
     if log.damaged_lines:
-        notes.append(f"Rank {rank}: {log.damaged_lines} lines of the log could not be read.")
+        notes.append(f"Rank {rank}: {skipped_note(log.damaged_lines)}.")
     if len(log.headers) > 1:
         notes.append(f"Rank {rank}: the run was begun or resumed {len(log.headers)} times.")
     return notes

@@ -9,7 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from tbmem.analysis.runs.device_history import DeviceHistory
-from tbmem.analysis.runs.run_status import RankState, rank_status, run_status, standing
+from tbmem.analysis.runs.run_status import RankState, rank_status, run_status, skipped_note, standing
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.present.lines import SEPARATOR, device_label, finding_line, peak_word
 from tbmem.units import format_bytes, format_signed, format_speed
@@ -24,8 +24,8 @@ _SEVERITY_STYLES = {Severity.INFO: "", Severity.WARNING: "yellow", Severity.CRIT
 _STYLES = {FindingKind.STABLE: "green", FindingKind.LEAK: "bold red", FindingKind.OOM: "bold red"}
 
 
-def run_view(name: str, states: Sequence[RankState], now: float) -> dict[str, Any]:
-    """A run as plain JSON values; sizes are bytes, times seconds."""
+def run_view(name: str, states: Sequence[RankState], now: float, errors: Sequence[str] = ()) -> dict[str, Any]:
+    """A run as plain JSON values; sizes are bytes, times seconds; ``errors`` are of logs that could not be read."""
     last = max((state.last_time for state in states if state.last_time is not None), default=None)
     age = None if last is None else max(now - last, 0.0)
     status = run_status(states, now)
@@ -37,6 +37,7 @@ def run_view(name: str, states: Sequence[RankState], now: float) -> dict[str, An
         "step": max((state.step for state in states), default=0),
         "steps_per_second": states[0].steps_per_second() if states else None,
         "seconds_since_last_row": age,
+        "errors": list(errors),
         "ranks": [_rank_view(state, now) for state in states],
         "findings": [finding.to_dict() for finding in findings],
     }
@@ -47,6 +48,7 @@ def _rank_view(state: RankState, now: float) -> dict[str, Any]:
         "rank": state.rank,
         "host": state.header.get("host"),
         **rank_status(state, now).to_dict(),
+        "skipped_records": state.skipped,
         "devices": [device_view(state, track) for track in state.devices],
     }
 
@@ -77,10 +79,12 @@ def sparkline(levels: Sequence[int], width: int) -> str:
 
 def run_lines(view: dict[str, Any], *, width: int = 80, findings: int = 3) -> list[Text]:
     """A view as lines for a terminal, none wider than ``width``."""
-    lines = _heading(view, width)
+    lines = [*_heading(view, width), *(Text(f"cannot be read: {error}", style="red") for error in view["errors"])]
     for rank in view["ranks"]:
         for device in rank["devices"]:
             lines += _device_lines(device, rank, len(view["ranks"]) > 1, width)
+        if rank["skipped_records"]:
+            lines.append(Text(f"rank {rank['rank']}: {skipped_note(rank['skipped_records'])}", style="yellow"))
     for finding in latest([Finding.from_dict(record) for record in view["findings"]])[:findings]:
         text, style = finding_line(finding), _SEVERITY_STYLES[finding.severity]
         wrapped = textwrap.wrap(text, width, subsequent_indent="  ", max_lines=3, placeholder=" …")

@@ -47,7 +47,8 @@ def _row(view: Mapping[str, Any], rank: Mapping[str, Any], device: Mapping[str, 
     place = device_label(device["device"]) if device["device"] else ""
     place = f"rank {rank['rank']} {place}" if len(view["ranks"]) > 1 else place
     sizes = [device[name] for name in ("allocated", "peak", "headroom")]
-    growth, status = device["growth_per_step"], view["status_text"].split(SEPARATOR)[0]
+    growth = device["growth_per_step"]
+    status = "cannot be read" if view["errors"] else view["status_text"].split(SEPARATOR)[0]
     verdict, found = (device["verdict"] or "").replace("_", " "), len(view["findings"])
     words = (view["run"], status, place, verdict)
     return WatchRow(

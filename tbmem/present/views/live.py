@@ -113,7 +113,7 @@ class LoggedRun:
     @property
     def began(self) -> float:
         """Unix time; 0 if not known."""
-        return min([float(state.header["started"]) for state in self.states if "started" in state.header], default=0.0)
+        return min([state.header["started"] for state in self.states if "started" in state.header], default=0.0)
 
 
 def live_series(

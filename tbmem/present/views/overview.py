@@ -63,8 +63,8 @@ def overview_of(run: LoggedRun, now: float) -> dict[str, Any]:
         # the duration of the run so far, and the time since its last line
         "seconds": None if last is None or not run.began else round(max(last - run.began, 0.0), 3),
         "age": view["seconds_since_last_row"],
-        "host": ", ".join(dict.fromkeys(str(header["host"]) for header in headers if "host" in header)),
-        "torch": str(next(filter(None, headers), {}).get("torch", "")),
+        "host": ", ".join(dict.fromkeys(header["host"] for header in headers if "host" in header)),
+        "torch": next((header["torch"] for header in headers if "torch" in header), ""),
         "cards": cards,
         "stories": _stories(run, findings, now),
         "findings": [finding_item(run.name, finding) for finding in findings],
@@ -144,7 +144,7 @@ def rank_columns(run: LoggedRun) -> tuple[dict[str, list[Any]], str | None]:
     pairs = [(state, track, _card(state, track)) for state in run.states for track in state.devices]
     odd, message = _outlier([card for _, _, card in pairs])
     columns = {name: [card[name] for _, _, card in pairs] for name in _RANK_COLUMNS}
-    columns["host"] = [str(state.header.get("host", "")) for state, _, _ in pairs]
+    columns["host"] = [state.header.get("host", "") for state, _, _ in pairs]
     columns["step"] = [min(track.last.step, state.step) if track.last is not None else 0 for state, track, _ in pairs]
     columns["odd"] = [index == odd for index in range(len(pairs))]
     return columns, message

@@ -19,6 +19,7 @@ from tbmem.errors import RunFolderError
 from tbmem.model import files
 from tbmem.model.address_book import AddressBook
 from tbmem.model.redaction import NOTHING_REDACTED, Redaction
+from tbmem.regular_files import read_regular
 from tbmem.runtime.process.lifecycle import Rank
 
 _JOB_VARIABLES = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "TORCHELASTIC_RUN_ID")
@@ -130,7 +131,7 @@ def _create(path: Path, text: str) -> bool:
 def _read_owner(path: Path) -> str:
     """The owner's name, which may be written at this moment."""
     for _ in range(_LOOKS):
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = read_regular(path).decode(errors="replace")
         if text:
             return text
         time.sleep(_BETWEEN_LOOKS)

@@ -14,7 +14,9 @@ from typing import IO, Any, NamedTuple, NoReturn
 from tbmem.errors import FileFormatError, UnsafeFileError
 from tbmem.model.progress import progress
 from tbmem.model.unpacked_size import UnpackedSize
+from tbmem.regular_files import regular_file
 from tbmem.sources.events.pickle_budget import BudgetedPickle, CostlyPickleError
+from tbmem.sources.events.stray_message import no_stray_message
 from tbmem.sources.gc_pause import gc_paused
 
 _GZIP = b"\x1f\x8b"
@@ -25,7 +27,7 @@ class _FollowedFile(io.FileIO):
     """Notes how much of the file was read; raises where reading it was cancelled."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        super().__init__(os.fspath(path))
+        super().__init__(os.fspath(path), opener=regular_file)
         self.size = os.fstat(self.fileno()).st_size
 
     def readinto(self, buffer: Any) -> int | None:
@@ -97,7 +99,7 @@ def load_plain_pickle(path: str | os.PathLike[str]) -> Unpickled:
         UnsafeFileError: The pickle requests a class or function; nothing was run.
         FileFormatError: The file is empty, cut off, damaged, not a pickle, or one that takes more than snapshots do.
     """
-    with open_recording(path) as file, gc_paused():
+    with open_recording(path) as file, gc_paused(), no_stray_message():
         try:
             with BudgetedPickle(file) as stream:
                 loaded = _PlainUnpickler(stream).load()  # type: ignore[arg-type]  # views are read as well as bytes

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from tbmem.errors import UsageError
 from tbmem.model.files import MONITOR_LOG, PLUGIN_FOLDER
+from tbmem.regular_files import open_regular
 from tbmem.sources.runs.recording_files import IN_FOLDERS, current_of, short_names
 
 LOG, ESTIMATE, TRACE, SNAPSHOT, TIMELINE = "log", "estimate", "trace", "snapshot", "timeline"
@@ -223,6 +224,8 @@ def find_runs(path: str | os.PathLike[str]) -> list[RunFiles]:
     if folder.is_file():
         return [RunFiles(folder.name, folder, (folder,))]
     if not folder.is_dir():
+        if folder.exists():
+            open_regular(folder).close()  # says what it is
         raise UsageError(f"{folder}: no such file or folder")
     logs: dict[Path, list[Path]] = {}
     for log in current_of(sorted(folder.rglob(MONITOR_LOG)), lambda path: path, folder):

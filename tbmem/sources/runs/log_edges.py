@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from tbmem.errors import FileFormatError
 from tbmem.model.monitor_log import LONGEST_LINE, MonitorLog, parse_line
+from tbmem.regular_files import open_regular
 
 _TAIL = 64 << 10
 _LAST_LINES = 8
@@ -31,7 +33,7 @@ class LogEdges:
     def read(self) -> MonitorLog:
         """The header and the last lines; only what was written since the last call is searched for a header."""
         try:
-            with open(self.path, "rb") as file:
+            with open_regular(self.path) as file:
                 head, size = head_of(file), file.seek(0, os.SEEK_END)
                 if size < self._searched or not head.startswith(self._head):
                     self._searched, self._header = 0, b""  # the file was replaced
@@ -41,7 +43,7 @@ class LogEdges:
                     file.seek(begin or 0)
                     self._header = file.readline(LONGEST_LINE)
                 self._searched = max(size - len(_HEADER), 0)
-        except OSError:
+        except (OSError, FileFormatError):
             return MonitorLog()
         log = last_lines(self.path)
         log.headers = _parsed([self._header]).headers
@@ -57,10 +59,10 @@ def head_of(file: BinaryIO) -> bytes:
 def last_lines(path: Path) -> MonitorLog:
     """The last lines of a log; an incomplete first one is ignored."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             file.seek(max(file.seek(0, os.SEEK_END) - _TAIL, 0))
             return _parsed(file.read().rstrip(b"\n").split(b"\n")[-_LAST_LINES:])
-    except OSError:
+    except (OSError, FileFormatError):
         return MonitorLog()
 
 

@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 from tbmem.errors import FileFormatError
 from tbmem.model.columns import F64
+from tbmem.model.json_values import Count, Size, UnixTime
 from tbmem.model.monitor_log import LONGEST_LINE, ROW_FIELDS, MonitorLog, SampleRow, parse_line
 from tbmem.model.progress import progress
+from tbmem.regular_files import open_regular
 from tbmem.sources.runs.log_edges import head_of
 
 _LEFT_OUT = {
@@ -27,6 +29,7 @@ _LEFT_OUT = {
 """Fields that no chart over a whole log shows."""
 COLUMNS = tuple(name for name in ROW_FIELDS if name not in _LEFT_OUT)
 """Columns of a row; NaN where a counter was not read."""
+_TYPED = ("step", "time", "first_step", "count", "profiled", "peak_step")
 _CHUNK = 1 << 20
 _ROOM = 32  # rows that an array can take at least
 _TOO_LONG = b"(too long)\n"
@@ -38,14 +41,16 @@ _NAN = float("nan")
 _Numbers = msgspec.defstruct(
     "_Numbers",
     [
-        *(("step", float), ("time", float), ("device", str), ("rank", int, 0), ("profiled", bool, False)),
-        *((name, float, _NAN) for name in COLUMNS if name not in ("step", "time", "profiled")),
+        *(("step", Count), ("time", UnixTime), ("device", str), ("first_step", Count), ("count", Count)),
+        *(("rank", Count, 0), ("profiled", bool, False), ("peak_step", Count, _NAN)),
+        *((name, Size, _NAN) for name in COLUMNS if name not in _TYPED),
     ],
     tag_field="type",
     tag="samples",
     gc=False,
 )
 _decoder = msgspec.json.Decoder(_Numbers)
+"""Accepts what ``model.monitor_log`` accepts; a line with anything else goes there."""
 _numbers = attrgetter(*COLUMNS)
 _key = attrgetter("rank", "device")
 
@@ -62,7 +67,7 @@ class _Lines:
 
     def _new_lines(self) -> Iterator[bytes]:
         """Blocks of the lines completed since the last call; an incomplete line is left for the next call."""
-        with open(self.path, "rb") as file:
+        with open_regular(self.path) as file:
             head, size = head_of(file), file.seek(0, os.SEEK_END)
             if size < self._position or not head.startswith(self._head):
                 self.__init__(self.path)  # type: ignore[misc]  # the file was replaced
@@ -107,7 +112,7 @@ class FollowedLog(_Lines):
         """
         for lines in self._new_lines():
             piece = MonitorLog()
-            for line in lines.split(b"\n"):
+            for line in filter(bytes.strip, lines.split(b"\n")):
                 ending, headers = (piece.end, piece.signal), len(piece.headers)
                 self._parse(line, piece)
                 if len(piece.headers) > headers:
@@ -140,9 +145,8 @@ class ColumnLog(_Lines):
         for lines in self._new_lines():
             try:
                 self._add_rows(_decoder.decode_lines(lines))
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 self._add_lines(lines.split(b"\n"))
-            self.rest.damaged_lines = self._damaged
 
     def devices(self) -> tuple[DeviceColumns, ...]:
         """Samples by rank and device; where a run was resumed, its new samples replace the old ones."""
@@ -159,7 +163,7 @@ class ColumnLog(_Lines):
         for line in lines:
             try:
                 rows.append(_decoder.decode(line))
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 if line.strip():
                     self._add_rows(rows)  # rows before a header belong to the start before it
                     rows.clear()
@@ -208,10 +212,6 @@ class _Rows:
 
     def add(self, rows: F64, start: int) -> None:
         """Add rows of the start of a number; those of earlier starts from its first step on are dropped."""
-        # infinite values count as not read, and a row without a step or a time is dropped
-        rows[np.isinf(rows)] = _NAN
-        is_placed = ~np.isnan(rows[:2]).any(axis=0)
-        rows = rows if is_placed.all() else rows[:, is_placed]
         if not rows.size:
             return
         if start != self._start:

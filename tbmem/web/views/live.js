@@ -4,7 +4,7 @@ import { fetchNow, forget, isReport } from "../api.js";
 import { button, choice, el, labelled, lazily, replace, section, tick } from "../dom.js";
 import { bytes, deviceName, known, whole } from "../format.js";
 import { LineChart } from "../lines.js";
-import { badge, emptyState, errorsOf, findingItem, severityOf } from "../parts.js";
+import { badge, emptyState, errorsOf, findingItem, notesOf, severityOf } from "../parts.js";
 import { Poller } from "../poll.js";
 import { get, set } from "../state.js";
 import { chartOf, forecastChart, forecastText, HOST, LEVELS, marksOf, nameOf, PEAKS, wordFor } from "./live_charts.js";
@@ -70,7 +70,7 @@ class LivePage {
     this.refine = lazily(() => this.zoomed(), 200);
     const [levels, peaks, host] = this.charts.map((part) => part.node);
     this.choices = el("div", {});
-    this.node = el("div", {}, errorsOf(answer.errors), this.choices, this.told, this.evidence, levels, peaks, this.forecast, host, this.lists);
+    this.node = el("div", {}, errorsOf(answer.errors), this.choices, this.told, this.evidence, levels, peaks, this.forecast, host, this.lists, notesOf(answer.notes));
     this.show(true);
   }
 

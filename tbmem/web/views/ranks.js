@@ -3,7 +3,7 @@
 import { partBars } from "../bars.js";
 import { el, section } from "../dom.js";
 import { deviceName, known, signedBytes, whole, word } from "../format.js";
-import { badge, emptyState, errorsOf, severityOf, sparklines } from "../parts.js";
+import { badge, emptyState, errorsOf, notesOf, severityOf, sparklines } from "../parts.js";
 import { get, set } from "../state.js";
 import { rowsOf, table } from "../table.js";
 
@@ -42,6 +42,7 @@ async function draw(context) {
     section("Ranks", count, list),
     answer.empty && emptyState(answer.empty),
     recordings(answer.recordings),
+    notesOf(answer.notes),
   );
 }
 

@@ -246,3 +246,10 @@ def test_a_brushed_stretch() -> None:
     assert found.freed.tolist() == [1, 2]
     assert found.alive.tolist() == [3]
     assert found.throughout.tolist() == [0, 4]
+
+
+def test_a_device_on_which_nothing_was_allocated() -> None:
+    layers = layers_of(analyze(recording()), 0)
+
+    assert layers.names == ()
+    assert layers.total.tolist() == [0]

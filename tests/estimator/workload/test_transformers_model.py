@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -117,6 +118,14 @@ def test_what_cannot_be_built_is_one_line(
         subject_of({**SMALL, **config}, tmp_path, **{"sequence": 8, **job})
 
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+def test_a_pipe_is_no_config(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.json")
+
+    with pytest.raises(UsageError, match="a named pipe, where a file is expected"):
+        make_workload(Job(model=str(tmp_path / "config.json")))
 
 
 def test_images_are_as_large_as_the_config_says_and_have_no_tokens(tmp_path: Path) -> None:

@@ -39,8 +39,11 @@ def _view(run: str, *ranks: list[dict[str, Any]], findings: int = 0) -> dict[str
     ]
     return {
         **{"run": run, "status": "running", "status_text": "running", "step": 7, "steps_per_second": None},
-        **{"seconds_since_last_row": None, "findings": found},
-        "ranks": [{"rank": number, "host": "here", "devices": devices} for number, devices in enumerate(ranks)],
+        **{"seconds_since_last_row": None, "findings": found, "errors": []},
+        "ranks": [
+            {"rank": number, "host": "here", "skipped_records": 0, "devices": devices}
+            for number, devices in enumerate(ranks)
+        ],
     }
 
 

@@ -155,7 +155,7 @@ def test_nan_and_odd_lines_are_told(tmp_path: Path) -> None:
     (one,) = log.devices()
     # a row without a time has no place
     assert one.columns["step"].tolist() == [1, 4]
-    assert log.rest.damaged_lines == 1
+    assert log.rest.damaged_lines == 2
 
 
 def test_what_is_no_log(tmp_path: Path) -> None:

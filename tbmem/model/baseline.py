@@ -1,0 +1,36 @@
+"""Baseline: peaks and levels of a run as a file, to be compared with those of later runs."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tbmem.errors import FileFormatError
+from tbmem.model.json_values import Count, read_json
+
+_SCHEMA = 1
+
+
+class Baseline(msgspec.Struct, frozen=True):
+    """Bytes by rank and device: ``{'rank 0 cpu': 1048576}``."""
+
+    peaks: dict[str, Count]
+    """The highest levels."""
+    levels: dict[str, Count] = {}
+    """Levels at the end."""
+    schema: int | None = None
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Baseline:
+        """The baseline that ``to_json`` returned; FileFormatError if it is damaged or of another version."""
+        try:
+            baseline = msgspec.convert(read_json(data), cls)
+        except ValueError as error:
+            raise FileFormatError(f"not a baseline of tbmem ({error})") from error
+        if baseline.schema != _SCHEMA:
+            raise FileFormatError("a baseline of another version; --update-baseline writes it anew")
+        return baseline
+
+    def to_json(self) -> bytes:
+        """The baseline as indented JSON."""
+        values = {"schema": _SCHEMA, "peaks": self.peaks, "levels": self.levels}
+        return msgspec.json.format(msgspec.json.encode(values), indent=2) + b"\n"

@@ -1,0 +1,60 @@
+"""Nothing that is no file is opened, and so nothing waits for one."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tbmem.errors import FileFormatError
+from tbmem.regular_files import open_regular, read_regular
+
+unix = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+
+
+def test_a_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"content")
+
+    assert read_regular(tmp_path / "a") == b"content"
+    with open_regular(tmp_path / "a") as file:
+        assert (file.read(3), file.seek(0), file.read()) == (b"con", 0, b"content")
+
+
+def test_a_missing_file_is_an_error_of_the_system(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_regular(tmp_path / "a")
+
+
+@unix
+@pytest.mark.parametrize("what", ["a folder", "a named pipe", "a socket", "a device"])
+def test_what_is_no_file_is_refused_by_its_name(tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given
+    monkeypatch.chdir(tmp_path)
+    if what == "a folder":
+        os.mkdir("a")
+    elif what == "a named pipe":
+        os.mkfifo("a")
+    elif what == "a device":
+        os.symlink("/dev/zero", "a")
+    else:
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind("a")
+    # when, then
+    with pytest.raises(FileFormatError, match=f"^a: {what}, where a file is expected$"):
+        read_regular("a")
+
+
+@unix
+def test_a_file_that_is_replaced_by_a_pipe_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a pipe that was a file when it was looked at
+    os.mkfifo(tmp_path / "a")
+    monkeypatch.setattr(os, "stat", lambda path: SimpleNamespace(st_mode=stat.S_IFREG))
+    before = os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else []
+    # when, then it is not waited for, and closed again
+    with pytest.raises(FileFormatError, match="a named pipe"):
+        open_regular(tmp_path / "a")
+    assert len(before) in (0, len(os.listdir("/proc/self/fd")))
