@@ -95,19 +95,6 @@ _LENGTHS: dict[type, Length] = {
 }
 
 
-def live_objects(*bases: type) -> list[list[Any]]:
-    """Objects that the collector knows, for each of some base classes those of it and of classes derived from it."""
-    # by the type: isinstance() would make a lazy object load what it stands for; without a loop of Python's own: there
-    # are hundreds of thousands of objects, of few types, and a profiler would record each call
-    objects = gc.get_objects()  # in no closure: its cell would be in the list, and the list in the cell
-    kinds = set(map(type, objects))
-    found = []
-    for base in bases:
-        wanted = {kind for kind in kinds if issubclass(kind, base)}
-        found.append(list(itertools.compress(objects, map(wanted.__contains__, map(type, objects)))))
-    return found
-
-
 def some_items(mapping: dict[Any, Any]) -> list[tuple[Any, Any]]:
     """Items of a dict; of a large one only the oldest and the newest."""
     if dict.__len__(mapping) <= LARGE:

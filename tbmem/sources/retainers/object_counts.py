@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import atexit
-import gc
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from itertools import compress
 from types import AsyncGeneratorType, CodeType, CoroutineType, FunctionType, GeneratorType
 from typing import Any
 
@@ -18,6 +16,7 @@ from torch.autograd.function import BackwardCFunction
 from tbmem.model.evidence import Contents, Holder, HolderKind
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.ownership import is_our_class, is_user_class, is_user_file
+from tbmem.sources.program.tracked_objects import objects_of, subclasses
 from tbmem.sources.retainers.reachability import PLAIN_TENSORS
 
 _GENERATORS = (GeneratorType, CoroutineType, AsyncGeneratorType)
@@ -76,14 +75,13 @@ class Series:
 
 
 class ObjectTable:
-    """All that the collector knows, by type. Holds everything: for the length of one observation only."""
+    """What the collector knows of kinds that can grow, by type. For the length of one observation only."""
 
     def __init__(self) -> None:
-        everything = gc.get_objects()  # before the table is made: it would be among the objects that it holds
-        kinds = list(map(type, everything))
-        self.by_kind: dict[type, list[Any]] = {kind: [] for kind in dict.fromkeys(kinds) if _is_wanted(kind)}
-        # hundreds of thousands of objects: most are left out without a line of Python for each
-        for one in compress(everything, map(self.by_kind.__contains__, kinds)):
+        # before the table is made: its lists would be among the objects that they hold
+        found = objects_of(filter(_is_wanted, subclasses(object)))
+        self.by_kind: dict[type, list[Any]] = {kind: [] for kind in dict.fromkeys(map(type, found))}
+        for one in found:
             self.by_kind[type(one)].append(one)
 
     def containers(self) -> list[tuple[type, list[Any]]]:
@@ -121,8 +119,12 @@ class ObjectTable:
 
 
 def _is_wanted(kind: type) -> bool:
-    is_container = plain.length_function(kind) is not None
-    return is_container or kind is FunctionType or kind in _GENERATORS or kind in PLAIN_TENSORS or _is_countable(kind)
+    try:
+        is_container = plain.length_function(kind) is not None
+        is_known = is_container or kind is FunctionType or kind in _GENERATORS or kind in PLAIN_TENSORS
+        return is_known or _is_countable(kind)
+    except Exception:  # a class that cannot be compared, or has no hash
+        return False
 
 
 def _is_countable(kind: type) -> bool:
