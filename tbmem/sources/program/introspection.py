@@ -93,6 +93,8 @@ _LENGTHS: dict[type, Length] = {
     LruCache: lambda cache: int(LruCache.cache_info(cache).currsize),  # type: ignore[attr-defined]
     Tee: lambda branch: sum(1 for _ in tee_elements(branch)),
 }
+CONTAINERS = tuple(_LENGTHS)
+"""The kinds that can grow; classes derived from them can, too."""
 
 
 def some_items(mapping: dict[Any, Any]) -> list[tuple[Any, Any]]:

@@ -139,7 +139,7 @@ def _holders(lists: _Lists, finished: frozenset[int], levels: int) -> Iterator[A
     """Finished objects among referrers, and those that refer to the tuples among them."""
     if not levels:
         return chain.from_iterable(_selected(lists, finished))
-    both = map(tuple, _selected(lists, finished, _TUPLES))
-    both = chain.from_iterable(map(tuple, (both,)))  # all of it at once: the list is gone when the next one is made
+    selected = map(tuple, _selected(lists, finished, _TUPLES))
+    both = chain.from_iterable(map(tuple, (selected,)))  # all of it at once: the list is gone when the next one is made
     above = starmap(gc.get_referrers, filter(None, both))
     return chain(chain.from_iterable(islice(both, 1)), _holders(above, finished, levels - 1))

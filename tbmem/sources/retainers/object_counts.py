@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from types import AsyncGeneratorType, CodeType, CoroutineType, FunctionType, GeneratorType
 from typing import Any
 
@@ -79,7 +80,7 @@ class ObjectTable:
 
     def __init__(self) -> None:
         # before the table is made: its lists would be among the objects that they hold
-        found = objects_of(filter(_is_wanted, subclasses(object)))
+        found = objects_of(_wanted_kinds())
         self.by_kind: dict[type, list[Any]] = {kind: [] for kind in dict.fromkeys(map(type, found))}
         for one in found:
             self.by_kind[type(one)].append(one)
@@ -118,13 +119,19 @@ class ObjectTable:
         return [kind for kind in self.by_kind if BackwardCFunction not in plain.mro(kind) and _is_countable(kind)]
 
 
-def _is_wanted(kind: type) -> bool:
+def _wanted_kinds() -> Iterator[type]:
+    containers = chain.from_iterable(map(subclasses, plain.CONTAINERS))
+    counted = filter(_is_countable, filter(_has_hash, subclasses(object)))
+    return chain(filter(_has_hash, containers), counted, _GENERATORS, PLAIN_TENSORS, (FunctionType,))
+
+
+def _has_hash(kind: type) -> bool:
+    """Whether a class can be a key, for all that its own class may define."""
     try:
-        is_container = plain.length_function(kind) is not None
-        is_known = is_container or kind is FunctionType or kind in _GENERATORS or kind in PLAIN_TENSORS
-        return is_known or _is_countable(kind)
-    except Exception:  # a class that cannot be compared, or has no hash
+        hash(kind)
+    except Exception:
         return False
+    return True
 
 
 def _is_countable(kind: type) -> bool:

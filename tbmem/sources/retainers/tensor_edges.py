@@ -38,7 +38,7 @@ def _place(tensor: torch.Tensor) -> tuple[int, int] | None:
     """Address and bytes of a tensor's data, if its storage has all of it."""
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided or not tensor.is_contiguous():
         return None
-    size, offset = (count * tensor.element_size() for count in (tensor.numel(), tensor.storage_offset()))
+    size, offset = (int(count) * tensor.element_size() for count in (tensor.numel(), tensor.storage_offset()))
     storage = tensor.untyped_storage()
     # a storage may have been made smaller since (``resize_(0)``); the disk of a mapped file may not answer
     if size < _SMALLEST or offset + size > storage.nbytes() or storage.filename is not None:

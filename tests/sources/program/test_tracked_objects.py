@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import re
 import subprocess
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -191,3 +193,14 @@ def test_without_the_interpreters_lock_nothing_is_listed(monkeypatch: pytest.Mon
     assert not tracked_objects.can_list()
     assert tracked_objects.live_objects(object) == [[]]
     assert tracked_objects.referrers([LISTED]) == []
+
+
+def test_no_other_module_lists_objects() -> None:
+    # given
+    package = Path(tracked_objects.__file__).parents[2]
+    # when
+    users = {
+        path.name for path in package.rglob("*.py") if re.search(r"gc\.get_(objects|referrers)\b[^`]", path.read_text())
+    }
+    # then
+    assert users == {"tracked_objects.py"}
