@@ -19,7 +19,7 @@ from tbmem.model.redaction import NOTHING_REDACTED, Redaction, redacted_lines
 from tbmem.model.span import ModuleMemory, PhaseMemory, as_plain
 from tbmem.present.lines import console_handler, get_logger
 from tbmem.runtime.process.guard import Guard
-from tbmem.runtime.process.lifecycle import find_rank
+from tbmem.runtime.process.lifecycle import Process, find_rank
 from tbmem.runtime.process.run_folder import RunFolder, open_run_folder
 from tbmem.runtime.profiling.address_recorder import AddressRecorder
 from tbmem.runtime.profiling.spans import ModuleSpans, PhaseSpans
@@ -171,6 +171,7 @@ def record(
 def _history(
     history: MemoryHistory, folder: RunFolder, addresses: AddressRecorder, guard: Guard, recording: Recording
 ) -> Iterator[None]:
+    process = Process.number
     guard.run(PART, history.start)
     guard.run(PART, addresses.open)
     guard.run(PART, addresses.begin)
@@ -180,17 +181,26 @@ def _history(
     finally:
         guard.run("record (switching off)", recording.end)
         try:
-            if not history.is_own and not history_is_on():
-                get_logger().warning("record: the memory history that was on before has ended, and its events are lost")
-            path = folder.snapshot(1)
-            if guard.run(PART, history.write, path, redaction=folder.redaction) is False:
-                get_logger().warning("record: the ring buffer is full, the first events are lost; raise max_entries")
-            book = guard.run(PART, addresses.end, {"snapshot": path.name})
-            book_path = guard.run(PART, folder.write_address_book, book, path) if book is not None else None
-            recording.files += [file for file in (path, book_path) if file is not None and file.exists()]
+            # a forked child that leaves the block has no device, and its parent goes on
+            if process == Process.number:
+                _write_history(history, folder, addresses, guard, recording)
         finally:
             guard.run("record (switching off)", addresses.close)
-            guard.run("record (switching off)", history.stop)
+            if process == Process.number:
+                guard.run("record (switching off)", history.stop)
+
+
+def _write_history(
+    history: MemoryHistory, folder: RunFolder, addresses: AddressRecorder, guard: Guard, recording: Recording
+) -> None:
+    if not history.is_own and not history_is_on():
+        get_logger().warning("record: the memory history that was on before has ended, and its events are lost")
+    path = folder.snapshot(1)
+    if guard.run(PART, history.write, path, redaction=folder.redaction) is False:
+        get_logger().warning("record: the ring buffer is full, the first events are lost; raise max_entries")
+    book = guard.run(PART, addresses.end, {"snapshot": path.name})
+    book_path = guard.run(PART, folder.write_address_book, book, path) if book is not None else None
+    recording.files += [file for file in (path, book_path) if file is not None and file.exists()]
 
 
 @contextmanager

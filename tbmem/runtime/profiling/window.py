@@ -8,8 +8,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from tbmem.sources.retainers.older_storages import OlderStoragesTracker
 from tbmem.sources.survivors.frame_lines import UserLines
 from tbmem.sources.survivors.profiler_events import noted_lines
 from tbmem.sources.torch_state import profiler_state
+from tbmem.sources.torch_state.forked_children import let_children_end
 from tbmem.sources.torch_state.memory_history import MemoryHistory
 from tbmem.units import parse_bytes
 
@@ -171,6 +173,7 @@ class Window:
     def prepare(self) -> None:
         """Warm up: the profiler is on, its records are discarded."""
         Window.current = self
+        _end_in_children()
         self._own_use = OwnUse()
         with self._own_use.working():
             self._switch_on()
@@ -184,6 +187,7 @@ class Window:
         shapes, stacks = self._config.record_shapes, self._config.with_stack
         self._profile = profile(activities=_activities(), record_shapes=shapes, profile_memory=True, with_stack=stacks)
         profiler_state.import_ahead()
+        let_children_end()
         with profiler_state.quiet_kineto():
             self._profile.prepare_trace()
         self._is_on = True
@@ -301,6 +305,12 @@ class Window:
             if Window.current is self:
                 Window.current = None
 
+    def end_in_child(self) -> None:
+        """Switch everything off in a process that was forked meanwhile; its parent goes on."""
+        self._is_on = self.is_recording  # in warm-up nothing is recorded that had to be stopped
+        with suppress(Exception):
+            self._switch_off()
+
     def _end_limit(self) -> None:
         if self._limit is not None:
             self._limit.stop()
@@ -376,6 +386,18 @@ def _warn_of_refusal() -> None:
         "profiler: the program starts a torch profiler where tbmem's window cannot end (in another thread while a step"
         " lasts, or inside of a backward pass); torch has one at a time, so the program's stays empty"
     )
+
+
+@cache
+def _end_in_children() -> None:
+    """A process that is forked meanwhile (a worker of a data loader) would record for ever, and grow."""
+
+    def end() -> None:
+        if Window.current is not None:
+            Window.current.end_in_child()
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=end)
 
 
 def profiler_is_busy() -> bool:

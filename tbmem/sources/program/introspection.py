@@ -94,19 +94,8 @@ _LENGTHS: dict[type, Length] = {
     LruCache: lambda cache: int(LruCache.cache_info(cache).currsize),  # type: ignore[attr-defined]
     Tee: lambda branch: sum(1 for _ in tee_elements(branch)),
 }
-
-
-def live_objects(*bases: type) -> list[list[Any]]:
-    """Objects that the collector knows, for each of some base classes those of it and of classes derived from it."""
-    # by the type: isinstance() would make a lazy object load what it stands for; without a loop of Python's own: there
-    # are hundreds of thousands of objects, of few types, and a profiler would record each call
-    objects = gc.get_objects()  # in no closure: its cell would be in the list, and the list in the cell
-    kinds = set(map(type, objects))
-    found = []
-    for base in bases:
-        wanted = {kind for kind in kinds if issubclass(kind, base)}
-        found.append(list(itertools.compress(objects, map(wanted.__contains__, map(type, objects)))))
-    return found
+CONTAINERS = tuple(_LENGTHS)
+"""The kinds that can grow; classes derived from them can, too."""
 
 
 def some_items(mapping: dict[Any, Any]) -> list[tuple[Any, Any]]:

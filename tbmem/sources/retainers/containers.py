@@ -14,6 +14,7 @@ from tbmem.model.evidence import CodeLine, Contents, HolderKind
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.ownership import is_our_class, is_our_module, is_ours, is_user_file, plain_name
 from tbmem.sources.program.syntax import Handle, SourceCode, called, definition_line
+from tbmem.sources.program.tracked_objects import referrers
 from tbmem.sources.retainers import naming
 from tbmem.sources.retainers.candidates import CHANGED, Candidate, LineSearch, SearchContext, mean_of_new
 from tbmem.sources.retainers.length_bounds import written_bound
@@ -232,11 +233,11 @@ class _ReferrerSearch:
         """Find what holds the objects of a level; returns those to look at next."""
         following: dict[int, Any] = {}
         objects = list(frontier.values())
-        referrers = gc.get_referrers(*objects)
+        found = referrers(objects)
         # a name first: a class is also referred to by each of its objects, and by caches with classes as keys
-        referrers.sort(key=lambda one: id(one) not in self._modules and id(one) not in self._named)
-        self._ours |= {id(objects), id(referrers), id(frontier), id(following), id(self._holders)}
-        for holder in referrers[:_WIDEST]:
+        found.sort(key=lambda one: id(one) not in self._modules and id(one) not in self._named)
+        self._ours |= {id(objects), id(found), id(frontier), id(following), id(self._holders)}
+        for holder in found[:_WIDEST]:
             if id(holder) in self._ours or type(holder) in (Reference, FrameType):
                 continue
             if is_our_class(type(holder)):
@@ -248,7 +249,7 @@ class _ReferrerSearch:
                     self._ours.add(id(entry))
                     if id(holder) not in self._named and id(holder) not in self._modules:
                         following[id(holder)] = holder
-        del objects, referrers
+        del objects, found
         return {key: one for key, one in following.items() if key not in self._holders}
 
     def reference(self, one: Any, seen: tuple[int, ...]) -> Reference:

@@ -17,6 +17,7 @@ from tbmem.model.evidence import CodeLine, Contents, Holder, HolderKind
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.ownership import plain_name
 from tbmem.sources.program.syntax import SourceCode, called, creates_graph
+from tbmem.sources.program.tracked_objects import object_at
 from tbmem.sources.retainers.candidates import MEASURED, OLDER, Candidate, SearchContext, mean_of_new, not_under
 from tbmem.sources.retainers.object_counts import ObjectCounts, ObjectTable, Series, class_key
 from tbmem.sources.retainers.reachability import Traversal
@@ -24,7 +25,7 @@ from tbmem.sources.retainers.retained_size import BaselineObjects
 
 _TRIED = 3  # objects of a class of which one must be garbage
 _LARGEST_GROUP = 4000
-Noted = list[tuple[Candidate, tuple[int, ...], str]]  # class, addresses of a few objects, name of the first
+Noted = list[tuple[Candidate, int, tuple[int, ...], str]]  # class, ids of it and of a few objects, name of the first
 _NOT_FOLLOWED = (ModuleType, CodeType, BuiltinFunctionType, FrameType)
 
 
@@ -80,15 +81,16 @@ def noted_classes(context: SearchContext, counts: ObjectCounts, objects: ObjectT
         read = partial(_class_lines, context.sources, files, kind.__name__)
         addresses = tuple(id(one) for one in instances[OLDER:][:_TRIED] or instances)
         path = context.name(named).text if named is not None else ""
-        noted.append((Candidate(class_key(kind), holder, read=read), addresses, path))
+        noted.append((Candidate(class_key(kind), holder, read=read), id(kind), addresses, path))
     return noted
 
 
 def add_classes(context: SearchContext, classes: Noted, collects: bool) -> None:
     """Add what was noted, garbage marked as such; nobody may hold a reference to the objects meanwhile."""
-    for candidate, addresses, path in classes:
+    for candidate, kind, addresses, path in classes:
         holder = candidate.holder
-        cycles = [names for names in map(cycle_attributes, addresses) if names is not None]
+        found = (cycle_attributes(address, kind) for address in addresses)
+        cycles = [names for names in found if names is not None]
         if cycles:
             state = "on: it may still free them" if collects else "off: nothing frees them"
             context.notes.append(f"{holder.name} are circles; Python's collector is {state}.")
@@ -121,15 +123,15 @@ def holder_of(
     return series.holder(kind, name, class_name, mean_of_new(sizes), retained.contents())
 
 
-def cycle_attributes(address: int) -> set[str] | None:
+def cycle_attributes(address: int, kind: int) -> set[str] | None:
     """The attributes that keep an object alive by leading back to it; ``None`` where something else holds it.
 
     All that the object leads to is gathered, and the references inside are compared with the number that each object
     has: one with more of them is held from outside, and so is all that it leads to. The object is given by its
-    address: every reference of the caller's would count as a holder.
+    ``id`` and that of its class: every reference of the caller's would count as a holder.
     """
-    group = [one for one in gc.get_objects() if id(one) == address]
-    if not group or not _gather(group):
+    group = [object_at(address, kind)]
+    if group[0] is None or not _gather(group):
         return None
     inside: Counter[int] = Counter()
     for member in group:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import inspect
 import sys
 import threading
@@ -18,6 +17,7 @@ from types import CodeType, CoroutineType, FrameType, GeneratorType, ModuleType
 from typing import Any
 
 from tbmem.sources.program import ownership
+from tbmem.sources.program.tracked_objects import objects_of
 from tbmem.sources.retainers.probes import Probe
 
 EVENTS = 150_000  # maximum number of lines that are followed; then the tracer ends by itself
@@ -142,11 +142,10 @@ class _Tracing:
             return
         frames: list[FrameType | None] = list(ownership.user_frames(frame))
         suspended = any(code.co_flags & _GENERATOR for code in self._codes)
-        for one in gc.get_objects() if suspended else ():
-            if type(one) is GeneratorType and one.gi_code in self._codes:
-                frames.append(one.gi_frame)
-            elif type(one) is CoroutineType and one.cr_code in self._codes:
-                frames.append(one.cr_frame)
+        for one in objects_of((GeneratorType, CoroutineType)) if suspended else ():
+            code, of_one = (one.gi_code, one.gi_frame) if type(one) is GeneratorType else (one.cr_code, one.cr_frame)
+            if code in self._codes:
+                frames.append(of_one)
         for each in frames:
             if each is not None and each.f_trace == self._in_frame:
                 each.f_trace = None

@@ -17,6 +17,7 @@ from tbmem.model.category import Category
 from tbmem.model.oom import LiveMemory
 from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.program import introspection as plain
+from tbmem.sources.program import tracked_objects
 from tbmem.sources.program.syntax import SourceCode
 from tbmem.sources.retainers.naming import kind_of, name_of
 from tbmem.sources.retainers.reachability import PLAIN_TENSORS, Reference, ReferenceKind, Traversal
@@ -61,7 +62,9 @@ class _Search:
         is_traced = sys.getprofile() is not None
         self.traversal = Traversal(_TRACED if is_traced else _TRAVERSAL[0], _TRAVERSAL[1], frame)
         inner = self._element_places(_TRACED if is_traced else _ELEMENTS)
-        tensors, modules, optimizers = plain.live_objects(torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
+        tensors, modules, optimizers = tracked_objects.live_objects(
+            torch.Tensor, torch.nn.Module, torch.optim.Optimizer
+        )
         tensors = [one for one in tensors if type(one) in PLAIN_TENSORS][:_TENSORS]
         self._add_trained(modules, optimizers)
         named = [(one, self.traversal.references.get(id(one)) or inner.get(id(one))) for one in tensors]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import atexit
-import gc
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from itertools import compress
+from itertools import chain
 from types import AsyncGeneratorType, CodeType, CoroutineType, FunctionType, GeneratorType
 from typing import Any
 
@@ -18,6 +17,7 @@ from torch.autograd.function import BackwardCFunction
 from tbmem.model.evidence import Contents, Holder, HolderKind
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.ownership import is_our_class, is_user_class, is_user_file
+from tbmem.sources.program.tracked_objects import objects_of, subclasses
 from tbmem.sources.retainers.reachability import PLAIN_TENSORS
 
 _GENERATORS = (GeneratorType, CoroutineType, AsyncGeneratorType)
@@ -76,14 +76,13 @@ class Series:
 
 
 class ObjectTable:
-    """All that the collector knows, by type. Holds everything: for the length of one observation only."""
+    """What the collector knows of kinds that can grow, by type. For the length of one observation only."""
 
     def __init__(self) -> None:
-        everything = gc.get_objects()  # before the table is made: it would be among the objects that it holds
-        kinds = list(map(type, everything))
-        self.by_kind: dict[type, list[Any]] = {kind: [] for kind in dict.fromkeys(kinds) if _is_wanted(kind)}
-        # hundreds of thousands of objects: most are left out without a line of Python for each
-        for one in compress(everything, map(self.by_kind.__contains__, kinds)):
+        # before the table is made: its lists would be among the objects that they hold
+        found = objects_of(_wanted_kinds())
+        self.by_kind: dict[type, list[Any]] = {kind: [] for kind in dict.fromkeys(map(type, found))}
+        for one in found:
             self.by_kind[type(one)].append(one)
 
     def containers(self) -> list[tuple[type, list[Any]]]:
@@ -120,9 +119,19 @@ class ObjectTable:
         return [kind for kind in self.by_kind if BackwardCFunction not in plain.mro(kind) and _is_countable(kind)]
 
 
-def _is_wanted(kind: type) -> bool:
-    is_container = plain.length_function(kind) is not None
-    return is_container or kind is FunctionType or kind in _GENERATORS or kind in PLAIN_TENSORS or _is_countable(kind)
+def _wanted_kinds() -> Iterator[type]:
+    containers = chain.from_iterable(map(subclasses, plain.CONTAINERS))
+    counted = filter(_is_countable, filter(_has_hash, subclasses(object)))
+    return chain(filter(_has_hash, containers), counted, _GENERATORS, PLAIN_TENSORS, (FunctionType,))
+
+
+def _has_hash(kind: type) -> bool:
+    """Whether a class can be a key, for all that its own class may define."""
+    try:
+        hash(kind)
+    except Exception:
+        return False
+    return True
 
 
 def _is_countable(kind: type) -> bool:

@@ -21,6 +21,7 @@ from torch.multiprocessing import reductions
 from tbmem.model.trace_additions import OlderStorages
 from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.program import introspection as plain
+from tbmem.sources.program import tracked_objects
 from tbmem.sources.retainers.reachability import PLAIN_TENSORS
 from tbmem.sources.torch_state import autograd_graph
 
@@ -52,7 +53,7 @@ class OlderStoragesTracker:
         self.forget()
         try:
             with torch._C.DisableTorchFunction(), gc_paused():
-                self._is_complete = self._note(plain.live_objects(torch.Tensor)[0])
+                self._is_complete = self._note(tracked_objects.live_objects(torch.Tensor)[0])
         except Exception:
             self.forget()  # a trace without is better than none
         plain.forget()

@@ -19,6 +19,7 @@ from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.ownership import frames_of_other_threads, qualified_name, user_frames
 from tbmem.sources.program.syntax import SourceCode
+from tbmem.sources.program.tracked_objects import can_list
 from tbmem.sources.retainers.callables import add_closures, add_exit_callbacks
 from tbmem.sources.retainers.candidates import Candidate, SearchContext, not_under
 from tbmem.sources.retainers.containers import add_container, add_filling, grown_containers, with_grown_inside
@@ -35,6 +36,7 @@ _MAX_TRACED = 8
 _MAX_REPORTED = 12
 _MAX_LINES = 3
 _MAX_TENSORS = 20_000
+_NO_LIST = "This Python runs without its global lock: objects are not listed, holders without a name are not found."
 
 
 class RetainerSearch:
@@ -155,6 +157,8 @@ class RetainerSearch:
             traversal = Traversal(60_000, 0.25, frame, ObjectTable().generators())
             objects = ObjectTable()
             context.files = tuple(dict.fromkeys((*context.files, *traversal.user_files())))
+            if not can_list():
+                context.notes.append(_NO_LIST)
             if not traversal.complete:
                 context.notes.append("There are more objects than were examined: some names may be missing.")
             self._fill(context, objects, traversal)

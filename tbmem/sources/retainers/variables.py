@@ -7,7 +7,6 @@ time: it is identified by the path to it.
 from __future__ import annotations
 
 import array
-import ctypes
 import io
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable
@@ -27,12 +26,11 @@ from tbmem.sources.retainers.object_counts import Series
 from tbmem.sources.retainers.probes import SizeProbe, ValueProbe, reader_of
 from tbmem.sources.retainers.reachability import PLAIN_TENSORS, Reference, ReferenceKind, Traversal
 from tbmem.sources.retainers.retained_size import RetainedSize, tensor_bytes
+from tbmem.sources.retainers.tensor_edges import edges_of
 from tbmem.sources.retainers.turnover import ElementSamples
 from tbmem.sources.torch_state import autograd_graph
 
 _SMALLEST = 256  # bytes below which the size of a tensor or an array is of no interest
-_EDGE = 64  # bytes at either end by which the old value is recognised in the new one
-_VARIED = 24  # different bytes among them at least: a mask or a range begins the same way however long it is
 _GRAPHS = (20_000, 0.05)  # nodes of one reference's graph that are followed, and the seconds for that
 _MANY_INNER = 5000  # elements of a container above which those of the containers in it are not counted
 _CONTAINERS: tuple[Any, ...] = (list, dict, set, deque, defaultdict)
@@ -71,7 +69,7 @@ class VariableHistory:
         self.samples = ElementSamples(value)
         if type(value) in PLAIN_TENSORS:
             self._add_node(step, value.grad_fn)
-            self._add_edges(_edges(value))
+            self._add_edges(edges_of(value))
 
     def _add_node(self, step: int, node: Any) -> None:
         if node is None:
@@ -135,18 +133,6 @@ def inner_length(value: Any, depth: int = 2) -> int:
         if type(inner) in _CONTAINERS:
             total += _SIZES[type(inner)](inner) + inner_length(inner, depth - 1)
     return total
-
-
-def _edges(tensor: torch.Tensor) -> tuple[bytes, bytes]:
-    """The first and the last bytes of a tensor, read where they lie on the host; empty where they say nothing."""
-    if tensor.device.type != "cpu" or tensor.layout is not torch.strided or not tensor.is_contiguous():
-        return b"", b""
-    size = tensor.numel() * tensor.element_size()
-    address = tensor.data_ptr() if size >= _SMALLEST else 0
-    if not address:
-        return b"", b""
-    first, last = ctypes.string_at(address, _EDGE), ctypes.string_at(address + size - _EDGE, _EDGE)
-    return (first if len(set(first)) >= _VARIED else b""), (last if len(set(last)) >= _VARIED else b"")
 
 
 def _size(value: Any) -> int | None:

@@ -20,6 +20,7 @@ from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.survivors.profiler_events import StepEvents
 from tbmem.sources.survivors.tracker import RecurringSizes, SurvivorTracker, no_operation
 from tbmem.sources.torch_state import profiler_state
+from tbmem.sources.torch_state.forked_children import let_children_end
 
 _COST_OF_A_CALL = 3.5e-6  # seconds to record and read one call of a Python function
 _MOST_CALLS = 30_000
@@ -65,6 +66,7 @@ class ProfilerSurvivors(SurvivorTracker):
             self._notes.append(reason)
             return
         _end_in_children()
+        let_children_end()
         ProfilerSurvivors.current = self
         self._quiet.begin()
         self._ranges.begin()

@@ -9,6 +9,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from tbmem.model.evidence import CodeLine
 from tbmem.sources.program import introspection as plain
+from tbmem.sources.program import tracked_objects
 from tbmem.sources.program.ownership import plain_name
 from tbmem.sources.program.syntax import SourceCode
 
@@ -21,7 +22,7 @@ def methods_in_workers() -> tuple[CodeLine, ...]:
 
     It looks at all objects that Python's collector knows: call it only where there is something to tell.
     """
-    (iterators,) = plain.live_objects(_MultiProcessingDataLoaderIter)
+    (iterators,) = tracked_objects.live_objects(_MultiProcessingDataLoaderIter)
     kinds = dict.fromkeys(type(_innermost(plain.instance_dict(one), "_dataset")) for one in iterators)
     methods = (next((each for name in _METHODS if (each := _method(kind, name))), None) for kind in kinds)
     sources = SourceCode()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import os
 import threading
 import time
@@ -17,6 +16,8 @@ import torch
 import torch.distributed as dist
 from torch.autograd import profiler as torch_profiler
 from torch.autograd.profiler import record_function
+
+from tbmem.sources.program import tracked_objects
 
 _Method = Callable[..., Any]
 _ERRORS_ONLY = 2
@@ -44,9 +45,7 @@ def graph_nodes() -> int:
 
 def prepared_profiles() -> bool:
     """Whether the program has a profile of torch in its warm-up: torch crashes when another one starts meanwhile."""
-    kind = torch_profiler.profile
-    # not isinstance: it runs code of the program's own objects, and some answer with a warning
-    profiles: list[Any] = [each for each in gc.get_referrers(kind) if issubclass(type(each), kind)]
+    (profiles,) = tracked_objects.live_objects(torch_profiler.profile)
     return any(getattr(each, "entered", False) and each.kineto_results is None for each in profiles)
 
 

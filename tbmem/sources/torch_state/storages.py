@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tbmem.model.address_book import StorageNote
 from tbmem.model.category import Category
-from tbmem.sources.program import introspection as plain
+from tbmem.sources.program import tracked_objects
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -108,7 +108,7 @@ def model_of(optimizer: torch.optim.Optimizer) -> torch.nn.Module | None:
     """
     trained = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
     best, most = None, 0
-    for module in outermost(plain.live_objects(torch.nn.Module)[0]):
+    for module in outermost(tracked_objects.live_objects(torch.nn.Module)[0]):
         held = sum(id(parameter) in trained for parameter in module.parameters())
         if held > most:
             best, most = module, held

@@ -30,14 +30,14 @@ def dropped_circle() -> int:
 
 
 def test_a_circle_that_was_dropped_is_garbage() -> None:
-    assert cycle_attributes(dropped_circle()) == {"other"}
+    assert cycle_attributes(dropped_circle(), id(Node)) == {"other"}
 
 
 def test_a_circle_that_is_held_is_not() -> None:
     first = Node()
     first.other = first
 
-    assert cycle_attributes(id(first)) is None
+    assert cycle_attributes(id(first), id(Node)) is None
 
 
 def test_a_circle_that_another_object_holds_is_not() -> None:
@@ -47,9 +47,9 @@ def test_a_circle_that_another_object_holds_is_not() -> None:
     address = id(first)
     del first
 
-    assert cycle_attributes(address) is None
+    assert cycle_attributes(address, id(Node)) is None
 
 
 def test_an_object_without_a_circle_is_not() -> None:
-    assert cycle_attributes(id(Node)) is None
-    assert cycle_attributes(12345) is None
+    assert cycle_attributes(id(Node), id(type)) is None
+    assert cycle_attributes(12345, id(Node)) is None
