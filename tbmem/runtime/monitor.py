@@ -29,19 +29,19 @@ from tbmem.runtime.background_writer import (
     Sink,
     log_end,
     log_header,
-    open_sinks,
 )
 from tbmem.runtime.device_judge import DeviceJudge
 from tbmem.runtime.evidence.investigator import Investigator, loop_frame
 from tbmem.runtime.evidence.peak_lines import PeakLines, PeakSource
 from tbmem.runtime.finding_listeners import FindingListeners, Listener
+from tbmem.runtime.log_files import LogSink, ScalarSink
 from tbmem.runtime.metric_sinks import MetricSinks, Sinks
 from tbmem.runtime.oom.flight_recorder import FlightRecorder
 from tbmem.runtime.process.accumulation import AccumulationNotice
 from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.lifecycle import Lifecycle, Process, Rank, find_rank
 from tbmem.runtime.process.optimizer_hook import UpdateTracker
-from tbmem.runtime.process.run_folder import RunFolder
+from tbmem.runtime.process.run_folder import RunFolder, unwritten_line
 from tbmem.sources.counters.devices import CPU
 from tbmem.sources.counters.host import HostMemory
 from tbmem.sources.counters.sampler import Counters
@@ -63,7 +63,9 @@ _WORKERS_SECONDS = 0.5
 _WORKERS_SHARE = 0.05  # of a processor; what is dear of it, their private memory, rations itself to one per cent
 _MAX_FINDINGS = 1000
 _FLUSH_SECONDS = 2.0
-"""Maximum time that a signal handler waits for the disk."""
+"""Maximum time that a signal handler waits for the records."""
+_END_SECONDS = 10.0
+"""Maximum time that it waits for the disk if the process ends then; schedulers kill it after 30."""
 
 
 class MemoryMonitor(Lifecycle):
@@ -133,6 +135,8 @@ class MemoryMonitor(Lifecycle):
         self._peak_lines: PeakLines | None = None
         self._devices: dict[str, DeviceJudge] = {}
         self._background: BackgroundWriter | None = None
+        self._files: list[LogSink | ScalarSink] = []
+        self._owns_folder = False
         self._accumulation = AccumulationNotice()
         self._every = self._thorough_step = self.config.log_every_n_steps
         self._step = self._judge_step = 0
@@ -171,7 +175,8 @@ class MemoryMonitor(Lifecycle):
         if isinstance(self._path, RunFolder):
             self._folder = self._path
         elif self._path is not None and rank.rank == 0:  # without a MemoryCallback, the other ranks write nothing
-            self._folder = RunFolder(self._path)
+            self._folder = RunFolder(self._path, guard=self._guard)
+            self._owns_folder = True
         if self._evidence is not None and self._evidence.enabled and self._patterns is not None:
             self._investigator = Investigator(self._evidence, self._folder, self._guard, self._is_free, self._room)
             self._peak_lines = PeakLines(self._peak_source(self._counters), self._guard)
@@ -184,9 +189,10 @@ class MemoryMonitor(Lifecycle):
             self._counters.refresh_workers, early=_EARLY, every=_WORKERS_SECONDS, share=_WORKERS_SHARE
         )
         tasks = [PeriodicTask(self._counters.refresh), children, PeriodicTask(self._flight.look_at_host)]
-        scalars = self._folder.path if self._folder is not None and self.config.scalars else None
-        lines = LineSink(self._every, self.config.line_seconds) if self._console else None
-        sinks = open_sinks(self._guard, self.log_path, scalars, lines)
+        self._files = self._open_files()
+        lines = [LineSink(self._every, self.config.line_seconds)] if self._console else []
+        # files first: a signal may have interrupted the holder of the console's lock
+        sinks: list[Sink] = [*self._files, *lines]
         sinks += [FindingListeners(self._listeners, self._guard), self._metric_sinks, *self._record_sinks]
         self._metric_sinks.begin(self._folder.path if self._folder is not None else None, rank.rank)
         self._background = BackgroundWriter(sinks, tasks, self._guard, row_steps=self._every)
@@ -197,6 +203,16 @@ class MemoryMonitor(Lifecycle):
         for note in self._counters.notes():
             if self._console:
                 get_logger().info("%s", note)
+
+    def _open_files(self) -> list[LogSink | ScalarSink]:
+        """The live log and the scalars; each has a thread, since its disk may not answer."""
+        if self._folder is None:
+            return []
+        files: list[LogSink | ScalarSink] = [LogSink(self._folder, self.log_path)] if self.log_path is not None else []
+        files += [ScalarSink(self._folder)] if self.config.scalars else []
+        for sink in files:
+            sink.file.start()
+        return files
 
     def _open_counters(self, rank: Rank) -> Counters:
         reset = self.config.peaks == "step"
@@ -275,6 +291,11 @@ class MemoryMonitor(Lifecycle):
         # no end record: the run was killed
         self.log({"type": "signal", "name": "SIGTERM", "time": time.time(), "step": self._step, "ends": ends})
         self._background.flush(_FLUSH_SECONDS)
+        until = time.monotonic() + (_END_SECONDS if ends else _FLUSH_SECONDS)
+        for sink in self._files:
+            sink.file.wait(until)
+        if self._folder is not None and ends:
+            self._folder.end(min(until, time.monotonic() + self._folder.wait_seconds))
 
     def latest(self, device: str) -> MemorySample | None:
         """The last sample of a device."""
@@ -282,32 +303,71 @@ class MemoryMonitor(Lifecycle):
         state = self._devices.get(device)
         return new or (state.last if state is not None else None)
 
+    def highest_now(self) -> int:
+        """Bytes of the highest peak among the last samples; of levels where no peak is exact, as on the CPU."""
+        exact = [
+            one.peak_allocated if one.peak_allocated is not None else one.allocated for one in self._last_samples()
+        ]
+        return max((value for value in exact if value is not None), default=0)
+
+    def _last_samples(self) -> list[MemorySample]:
+        last = {name: state.last for name, state in self._devices.items() if state.last is not None}
+        return list({**last, **{sample.device: sample for sample in self._new}}.values())
+
     def situation(self) -> RunContext:
         """The current state of the run."""
         last = {name: state.last for name, state in list(self._devices.items()) if state.last is not None}
         last |= {sample.device: sample for sample in self._new}
         return RunContext(self._step + 1, tuple(self.findings), last, (self._rank or Rank()).rank)
 
-    def _stop(self, error: BaseException | None) -> None:
+    def _stop(self, error: BaseException | None, deadline: float | None = None) -> None:
+        """``deadline``: until when to wait for the disk, of ``time.monotonic``; by default ``run.wait_seconds``."""
         if not self._is_running:
             return
+        if deadline is None and self._folder is not None:
+            deadline = time.monotonic() + self._folder.wait_seconds
         if self._owns_flight and self._flight is not None:
             self._guard.run(PART, self._flight.end, error)
         self._ended = True
         end = self._guard.run(PART, self._finish, error)
         self.log(end or {"type": "end", "time": time.time(), "steps": self._step})
-        self._release()
+        self._release(deadline)
 
-    def _release(self) -> None:
+    def _release(self, deadline: float | None = None) -> None:
         if self._investigator is not None:
             self._investigator.close()
         if self._peak_lines is not None:
             self._peak_lines.stop()
         if self._background is not None:
             self._background.stop()
+        until = time.monotonic() if deadline is None else deadline
+        unwritten = [sink.file.name for sink in self._files if not self._has_been_written(sink, until)]
+        if self._owns_folder and self._folder is not None:
+            unwritten += self._folder.writer.end(until)
+        if unwritten and self._folder is not None:
+            get_logger().warning("%s", unwritten_line(unwritten, self._folder.wait_seconds))
         if self._counters is not None:
             self._guard.run("monitor (switching off)", self._counters.close)
         self._resources.close()
+
+    @staticmethod
+    def _has_been_written(sink: LogSink | ScalarSink, until: float) -> bool:
+        sink.close()
+        return sink.file.wait(until) or sink.file.is_taken
+
+    @property
+    def file_problems(self) -> list[str]:
+        """What happened to the live log and the scalars, as lines for the summary."""
+        logs = [sink for sink in self._files if isinstance(sink, LogSink)]
+        return [problem for sink in logs or self._files for problem in sink.file.problems]
+
+    def has_log(self) -> bool:
+        """Whether the live log is there, as far as is known."""
+        return any(isinstance(sink, LogSink) and sink.file.is_there for sink in self._files)
+
+    def has_scalars(self) -> bool:
+        """Whether the file of scalars is there, as far as is known."""
+        return any(isinstance(sink, ScalarSink) and sink.file.is_there for sink in self._files)
 
     def verdicts(self) -> list[Finding]:
         """One finding per device that states its verdict; an out-of-memory error takes precedence."""

@@ -20,11 +20,12 @@ from tbmem.model.monitor_log import WindowRecord
 from tbmem.model.sample import MemorySample
 from tbmem.present.lines import console_handler, get_logger, show_finding
 from tbmem.requirements import TorchFeature
-from tbmem.runtime.process.guard import WRITING, Guard
+from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.lifecycle import Lifecycle, find_rank
 from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.runtime.profiling.address_recorder import AddressRecorder
 from tbmem.runtime.profiling.next_spike import NextSpike
+from tbmem.runtime.profiling.rotation import windows_to_delete
 from tbmem.runtime.profiling.schedule import (
     SchedulePoint,
     ScheduleState,
@@ -41,8 +42,10 @@ from tbmem.runtime.profiling.window import (
     PLAIN_STEPS,
     Window,
     WindowLedger,
+    WindowResult,
     profiler_is_busy,
 )
+from tbmem.runtime.profiling.window_files import WindowFiles
 from tbmem.sources.torch_state.out_of_memory import is_out_of_memory
 from tbmem.sources.torch_state.profiler_state import graph_nodes, in_backward
 from tbmem.units import format_bytes, parse_bytes
@@ -61,7 +64,8 @@ class MemoryProfiler(Lifecycle):
         folder: Run folder for the files.
         snapshot: Memory history to record over the same windows; off by default.
         guard: Handles errors.
-        on_window: Called with each window that was written.
+        on_window: Called with each window that was written, in the thread that wrote it.
+        findings: Returns what was found in the run so far: which windows are kept depends on it.
         console: Whether the schedule's states are logged as they come.
         **overrides: Fields of ``config`` by name, such as ``active=5``.
 
@@ -78,6 +82,7 @@ class MemoryProfiler(Lifecycle):
         snapshot: SnapshotConfig | None = None,
         guard: Guard | None = None,
         on_window: Callable[[WindowRecord], None] | None = None,
+        findings: Callable[[], Iterable[Finding]] = tuple,
         console: bool = True,
         **overrides: Any,
     ) -> None:
@@ -89,6 +94,8 @@ class MemoryProfiler(Lifecycle):
         self._snapshots: Snapshots
         self._next_spike: NextSpike | None = None
         self._on_window = on_window or (lambda record: None)
+        self._findings = findings
+        self._owns_folder = False
         self._level = logging.INFO if console else logging.DEBUG
         self._addresses = AddressRecorder()
         self._window: Window | None = None
@@ -109,6 +116,8 @@ class MemoryProfiler(Lifecycle):
 
     def _stop(self, error: BaseException | None) -> None:
         self.stop(error)
+        if self._owns_folder and isinstance(self._folder, RunFolder):
+            self._folder.end()
         finding = self.short_run()
         if finding is not None:
             show_finding(finding)
@@ -182,7 +191,8 @@ class MemoryProfiler(Lifecycle):
             RunFolderError: The folder cannot be written.
         """
         if not isinstance(self._folder, RunFolder) and (self.config.enabled or self._snapshot.enabled):
-            self._folder = RunFolder(self._folder, find_rank().rank)
+            self._folder = RunFolder(self._folder, find_rank().rank, guard=self._guard)
+            self._owns_folder = True
         self._begin()
         if not isinstance(self._folder, RunFolder):
             self._ended = True
@@ -240,16 +250,18 @@ class MemoryProfiler(Lifecycle):
             self._abandon()
 
     def snapshot(self, name: str) -> Path | None:
-        """Write a memory snapshot now; ``name`` is part of its file's name. ``None`` if the device supports none."""
+        """Take a memory snapshot now, written in the background; ``None`` if the device supports none.
+
+        ``name`` is part of its file's name.
+        """
         return self._guard.run("snapshot", self._snapshots.write, name) if self._is_running else None
 
     def short_run(self) -> Finding | None:
         """A finding if the run ended before the schedule; ``None`` if all windows are complete."""
         if PART in self._guard.failed:
             return None
-        complete = sum(window.complete for window in self.ledger.windows)
-        steps, traces = max(self._step - 1, 0), len(self.ledger.traces)
-        return short_run_finding(self.config, steps, complete, traces, resumed_after=self._resumed_after)
+        steps, traces = max(self._step - 1, 0), len(self.ledger.windows)
+        return short_run_finding(self.config, steps, self.ledger.complete, traces, resumed_after=self._resumed_after)
 
     def _open(self) -> None:
         self._snapshots.find_history()
@@ -331,7 +343,12 @@ class MemoryProfiler(Lifecycle):
         return True
 
     def _prepare_window(self, number: int) -> None:
-        if WRITING in self._guard.failed or self._is_too_large:
+        if self._is_too_large:
+            return
+        if self._snapshots.folder.writer.is_full:
+            self._warn_once(
+                "profiler: windows are left out as long as the disk is behind: earlier ones still wait to be written"
+            )
             return
         if threading.current_thread() is not threading.main_thread():
             # torch.profiler crashes the interpreter if its thread ends while it is on
@@ -399,20 +416,49 @@ class MemoryProfiler(Lifecycle):
 
     def _finish_window(self, window: Window, *, complete: bool) -> None:
         self._window = None
-        try:
-            result = window.finish(complete=complete)
-        except OSError as error:
-            self._guard.fail(WRITING, error)
-            return
+        files, result = window.finish(complete=complete), window.result
         self.ledger.add(result)
-        name = result.trace.name if result.trace is not None else "no trace"
-        size, seconds = format_bytes(result.bytes_written), result.writing_seconds
-        self._log("profiler · window %d written: %s (%s, %.1f s)", result.number, name, size, seconds)
-        if not result.history_is_whole and result.snapshot is not None:
-            self._snapshots.warn_of_overflow(result.snapshot.name)
-        first, last, files = result.steps[0], result.steps[-1], tuple(path.name for path in result.files)
-        record = WindowRecord(number=result.number, first_step=first, last_step=last, complete=complete, files=files)
-        self._on_window(record)
+        if not result.history_is_whole and files.snapshot is not None:
+            self._snapshots.warn_of_overflow(files.snapshot[0].name)
+        write = partial(self._write_window, result, files)
+        name = f"window {result.number}"
+        dropped = partial(self._drop_window, result, files)
+        self._snapshots.folder.writer.put(name, files.size, write, group="windows", dropped=dropped)
+
+    def _drop_window(self, result: WindowResult, files: WindowFiles) -> None:
+        files.close()
+        self.ledger.remove(result)
+
+    def _write_window(self, result: WindowResult, files: WindowFiles) -> None:
+        """Make a window's records files; in the thread of the files, again after an error."""
+        result.trace, result.address_book, result.snapshot = files.write()
+        files.close()
+        size = sum(path.stat().st_size for path in result.files)
+        self.ledger.written(result, size)
+        self._log("profiler · window %d written: %s (%s)", result.number, result.trace.name, format_bytes(size))
+        first, last, names = result.steps[0], result.steps[-1], tuple(path.name for path in result.files)
+        self._on_window(
+            WindowRecord(number=result.number, first_step=first, last_step=last, complete=result.complete, files=names)
+        )
+        self._guard.run("profiling.keep", self._delete_windows)
+
+    def _delete_windows(self) -> None:
+        """Delete the files of windows that are one too many."""
+        written = [window for window in self.ledger.windows if window.trace is not None]
+        for window in windows_to_delete(written, self._findings(), self.config.keep):
+            for path in window.files:
+                path.unlink(missing_ok=True)
+            self.ledger.remove(window)
+            if self.ledger.deleted == 1:
+                self._log(
+                    "profiler · the files of window %d are deleted: those of %d windows are kept (profiling.keep)",
+                    *(window.number, self.config.keep),
+                )
+
+    def note_level(self, bytes_in_use: int) -> None:
+        """Note the highest level of the step that has just ended; windows with the highest are kept."""
+        if self._window is not None and self._window.is_recording:
+            self._window.result.peak = max(self._window.result.peak, bytes_in_use)
 
     def _steps(self, count: int) -> str:
         """The next ``count`` steps in words, ``'steps 4-6'``."""

@@ -1,0 +1,120 @@
+"""The files of a run that grow with it: the live log and TensorBoard's scalars."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from tbmem.model.monitor_log import LogRecord, SampleRow, to_line
+from tbmem.present.scalars import ScalarEncoder
+from tbmem.runtime.process.disk_notice import DiskNotice
+from tbmem.runtime.process.growing_file import Gap, GrowingFile, Record
+from tbmem.runtime.process.guard import WRITING
+from tbmem.runtime.process.run_folder import RunFolder
+from tbmem.sources.runs.log_edges import LogEdges
+
+LIVE_LOG = "the live log"
+SCALARS = "the file of scalars"
+_MOST_FINDINGS = 1000
+"""Findings and windows that are kept to be written again, should the log be deleted."""
+
+
+class LogSink:
+    """Appends records to ``monitor.jsonl``; each batch is passed to the operating system, so a kill cannot lose it.
+
+    Should the file be deleted, a new one begins with the header, the gap, and what was found so far.
+    """
+
+    part = WRITING
+
+    def __init__(self, folder: RunFolder | None, path: Path) -> None:
+        self._header: dict[str, object] | None = None
+        self._found: deque[bytes] = deque(maxlen=_MOST_FINDINGS)
+        self.file = GrowingFile(
+            LIVE_LOG,
+            path,
+            begin=self._begin,
+            gap=_gap_line,
+            is_ours=self._is_ours,
+            prepare=folder.prepare if folder is not None else lambda: None,
+            notice=folder.notice if folder is not None else DiskNotice(),
+        )
+
+    def write(self, records: Sequence[LogRecord]) -> None:
+        """Queue a line per record."""
+        self.file.put(map(self._record, records))
+
+    def close(self) -> None:
+        """Have the rest written; ``file.wait`` waits for that."""
+        self.file.end()
+
+    def _record(self, record: LogRecord) -> Record:
+        line = _line(record)
+        if isinstance(record, SampleRow):
+            return Record(line, must=False)
+        if isinstance(record, Mapping) and record["type"] == "header":
+            self._header = dict(record)
+        else:
+            self._found.append(line)
+        return Record(line)
+
+    def _begin(self, gap: Gap | None) -> Iterable[bytes]:
+        if gap is None or self._header is None:
+            return ()
+        # a reader that follows the file finds other first bytes, and begins anew
+        header = {"type": "header", "restored": gap.until, **self._header}
+        waiting = self.file.waiting()
+        return (_line(header), _gap_line(gap), *(line for line in list(self._found) if line not in waiting))
+
+    def _is_ours(self, path: Path) -> bool:
+        """Whether a log that has replaced this one was begun by this process, as one that was copied back."""
+        header, found = self._header or {}, LogEdges(path).read().headers
+        return not found or all(found[-1].get(key) == header.get(key) for key in ("started", "pid", "host"))
+
+
+class ScalarSink:
+    """Writes TensorBoard scalars for each row of samples."""
+
+    part = WRITING
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._encoder = ScalarEncoder()
+        self._devices: set[str] = set()
+        name = self._encoder.file_name(time.time())
+        self.file = GrowingFile(
+            SCALARS,
+            folder.path / name,
+            begin=lambda gap: [self._encoder.first_record(time.time())],
+            prepare=folder.prepare,
+            notice=folder.notice,
+        )
+
+    def write(self, records: Sequence[LogRecord]) -> None:
+        """Queue the values of each row of samples."""
+        samples = [record.sample for record in records if isinstance(record, SampleRow)]
+        self._devices.update([sample.device for sample in samples])
+        encoded = self._encoder.records(samples, several=len(self._devices) > 1)
+        self.file.put(Record(data, must=False) for data in encoded)
+
+    def close(self) -> None:
+        """Have the rest written; ``file.wait`` waits for that."""
+        self.file.end()
+
+
+def _line(record: LogRecord) -> bytes:
+    return f"{to_line(record)}\n".encode()
+
+
+def _gap_line(gap: Gap) -> bytes:
+    return _line(
+        {
+            "type": "gap",
+            "time": gap.until,
+            "since": gap.since,
+            "reason": gap.reason,
+            "lost": gap.lost,
+            "deleted": gap.is_deleted,
+        }
+    )
