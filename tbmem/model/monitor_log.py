@@ -2,7 +2,8 @@
 
 Each line is one JSON object with a ``type``: ``header`` (a run begins or is resumed), ``samples`` (one device over
 a few steps), ``finding``, ``window`` (the profiler recorded), ``framework`` (an adapter's), ``caught`` (a request for
-memory failed and the run went on), ``signal`` (SIGTERM came), ``end``.
+memory failed and the run went on), ``signal`` (SIGTERM came), ``gap`` (the log could not be written for a while, or was
+deleted), ``end``.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ import msgspec
 from tbmem.errors import FileFormatError
 from tbmem.model.finding import Finding
 from tbmem.model.sample import MemorySample
+from tbmem.units import format_duration
 
 SCHEMA_VERSION = 1
 _ROW_SECONDS = 1.0
 _STALE_SECONDS = 5.0
 """Age of a reading of malloc above which it is no longer said to be the level: in a heap of a million holes one takes a
 quarter of a second, and comes once in minutes."""
+_NAMED_GAPS = 3
 _SAMPLE_FIELDS = MemorySample._fields
 ROW_FIELDS = (*_SAMPLE_FIELDS, "first_step", "count", "allocated_min", "allocated_max", "peak_step")
 """Keys of a line of samples beside its type."""
@@ -143,6 +146,46 @@ class WindowRecord:
     files: tuple[str, ...] = ()  # names of what was written, relative to the run folder
 
 
+@dataclass(frozen=True, slots=True)
+class LogGap:
+    """A time in which the log could not be written, or after which it was found deleted."""
+
+    since: float  # Unix time, in seconds
+    until: float
+    reason: str  # as the system says it: ``'No space left on device'``
+    lost: int = 0  # records that were dropped
+    is_deleted: bool = False
+    """Everything that was written before is gone."""
+
+    @property
+    def sentence(self) -> str:
+        """For people, after the name of the file."""
+        lost = f"{self.lost} record{'s' * (self.lost != 1)} of this time are lost" if self.lost else "nothing is lost"
+        if self.is_deleted:
+            return "was deleted during the run; it is made again, and what was in it is gone"
+        return f"could not be written for {format_duration(self.until - self.since)} ({self.reason}); {lost}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record of the log."""
+        times = {"time": self.until, "since": self.since}
+        return {"type": "gap", **times, "reason": self.reason, "lost": self.lost, "deleted": self.is_deleted}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> LogGap:
+        """The gap of a line; raises KeyError, TypeError or ValueError if it is none."""
+        since, until = float(data["since"]), float(data["time"])
+        if not (math.isfinite(since) and math.isfinite(until)):
+            raise ValueError("a gap has two times")
+        return cls(since, until, str(data.get("reason", "")), int(data.get("lost", 0)), data.get("deleted") is True)
+
+
+def gap_notes(gaps: Sequence[LogGap], rank: int) -> list[str]:
+    """What is told of a rank's gaps, the first few one by one."""
+    notes = [f"Rank {rank}: the live log {gap.sentence}." for gap in gaps[:_NAMED_GAPS]]
+    more = len(gaps) - len(notes)
+    return [*notes, *([f"Rank {rank}: the live log has {more} more gaps."] if more else [])]
+
+
 LogRecord = Mapping[str, Any] | SampleRow | Finding | WindowRecord
 """A record of the log; a mapping is a header or an end with its own ``type``."""
 
@@ -180,6 +223,7 @@ class MonitorLog:
     end: dict[str, Any] | None = None
     """Last line of a run that ended in order; ``None`` if it was killed or is still running."""
     signal: dict[str, Any] | None = None
+    gaps: list[LogGap] = field(default_factory=list)
     damaged_lines: int = 0  # lines that could not be read: a kill leaves at most one, at the end
 
     @property
@@ -218,6 +262,8 @@ def parse_line(line: bytes, log: MonitorLog) -> bool:
             log.windows.append(data)
         elif kind == "end":
             log.end = data
+        elif kind == "gap":
+            log.gaps.append(LogGap.from_dict(data))
         elif kind == "signal" and data["ends"]:
             log.signal = data
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -327,7 +327,7 @@ class MemoryCallback(Lifecycle):
     ) -> None:
         files, output = profiler.ledger, self.config.output
         gone = sum(not is_there(path) for path in files.files)
-        problems = [*self._guard.problems, *monitor.file_problems]
+        problems = [*self._guard.problems, *monitor.files.problems]
         if self._run_folder is not None:
             problems += self._run_folder.writer.problems
         if gone:
@@ -344,8 +344,8 @@ class MemoryCallback(Lifecycle):
             traces=tuple(str(path) for path in files.traces if is_there(path)),
             snapshots=tuple(str(path) for path in files.snapshots if is_there(path)),
             address_books=tuple(str(path) for path in files.address_books if is_there(path)),
-            monitor_log=str(monitor.log_path) if monitor.has_log() else None,
-            scalars=monitor.has_scalars(),
+            monitor_log=str(monitor.log_path) if monitor.files.has_log else None,
+            scalars=monitor.files.has_scalars,
             windows_deleted=files.deleted,
             profiler=files.cost(),
             problems=tuple(problems),

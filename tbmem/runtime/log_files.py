@@ -7,12 +7,12 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tbmem.model.monitor_log import LogRecord, SampleRow, to_line
+from tbmem.model.monitor_log import LogGap, LogRecord, SampleRow, to_line
+from tbmem.present.lines import get_logger
 from tbmem.present.scalars import ScalarEncoder
-from tbmem.runtime.process.disk_notice import DiskNotice
-from tbmem.runtime.process.growing_file import Gap, GrowingFile, Record
+from tbmem.runtime.process.growing_file import GrowingFile, Record
 from tbmem.runtime.process.guard import WRITING
-from tbmem.runtime.process.run_folder import RunFolder
+from tbmem.runtime.process.run_folder import RunFolder, unwritten_line
 from tbmem.sources.runs.log_edges import LogEdges
 
 LIVE_LOG = "the live log"
@@ -29,7 +29,7 @@ class LogSink:
 
     part = WRITING
 
-    def __init__(self, folder: RunFolder | None, path: Path) -> None:
+    def __init__(self, folder: RunFolder, path: Path) -> None:
         self._header: dict[str, object] | None = None
         self._found: deque[bytes] = deque(maxlen=_MOST_FINDINGS)
         self.file = GrowingFile(
@@ -38,8 +38,8 @@ class LogSink:
             begin=self._begin,
             gap=_gap_line,
             is_ours=self._is_ours,
-            prepare=folder.prepare if folder is not None else lambda: None,
-            notice=folder.notice if folder is not None else DiskNotice(),
+            prepare=folder.prepare,
+            notice=folder.notice,
         )
 
     def write(self, records: Sequence[LogRecord]) -> None:
@@ -60,7 +60,7 @@ class LogSink:
             self._found.append(line)
         return Record(line)
 
-    def _begin(self, gap: Gap | None) -> Iterable[bytes]:
+    def _begin(self, gap: LogGap | None) -> Iterable[bytes]:
         if gap is None or self._header is None:
             return ()
         # a reader that follows the file finds other first bytes, and begins anew
@@ -103,18 +103,58 @@ class ScalarSink:
         self.file.end()
 
 
+class LogFiles:
+    """Both of them, each with a thread of its own, since its disk may not answer.
+
+    Args:
+        folder: Of the run; without one nothing is written.
+        log: Whether there is a live log.
+        scalars: Whether there are scalars.
+    """
+
+    def __init__(self, folder: RunFolder | None, *, log: bool = True, scalars: bool = True) -> None:
+        self._folder = folder
+        self._log = LogSink(folder, folder.monitor_log) if folder is not None and log else None
+        self._scalars = ScalarSink(folder) if folder is not None and scalars else None
+        self.sinks = [sink for sink in (self._log, self._scalars) if sink is not None]
+        for sink in self.sinks:
+            sink.file.start()
+
+    @property
+    def has_log(self) -> bool:
+        """Whether the live log is there, as far as the disk has said."""
+        return self._log is not None and self._log.file.is_there
+
+    @property
+    def has_scalars(self) -> bool:
+        """Whether the file of scalars is there, as far as the disk has said."""
+        return self._scalars is not None and self._scalars.file.is_there
+
+    @property
+    def problems(self) -> list[str]:
+        """What happened to the files, as lines for the summary; of two that share a disk the log stands for both."""
+        return self.sinks[0].file.problems if self.sinks else []
+
+    def wait(self, deadline: float) -> None:
+        """Wait until all is written, at most until ``deadline`` (``time.monotonic``)."""
+        for sink in self.sinks:
+            sink.file.wait(deadline)
+
+    def end(self, deadline: float, *, with_folder: bool) -> None:
+        """Write the rest, end the threads, and say what was not written; ``with_folder``: of the other files, too."""
+        for sink in self.sinks:
+            sink.close()
+        self.wait(deadline)
+        left = [sink.file.name for sink in self.sinks if sink.file.records_waiting and not sink.file.is_taken]
+        if self._folder is not None:
+            left += self._folder.writer.end(deadline) if with_folder else []
+            if left:
+                get_logger().warning("%s", unwritten_line(left, self._folder.wait_seconds))
+
+
 def _line(record: LogRecord) -> bytes:
     return f"{to_line(record)}\n".encode()
 
 
-def _gap_line(gap: Gap) -> bytes:
-    return _line(
-        {
-            "type": "gap",
-            "time": gap.until,
-            "since": gap.since,
-            "reason": gap.reason,
-            "lost": gap.lost,
-            "deleted": gap.is_deleted,
-        }
-    )
+def _gap_line(gap: LogGap) -> bytes:
+    return _line(gap.to_dict())

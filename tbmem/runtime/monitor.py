@@ -34,14 +34,14 @@ from tbmem.runtime.device_judge import DeviceJudge
 from tbmem.runtime.evidence.investigator import Investigator, loop_frame
 from tbmem.runtime.evidence.peak_lines import PeakLines, PeakSource
 from tbmem.runtime.finding_listeners import FindingListeners, Listener
-from tbmem.runtime.log_files import LogSink, ScalarSink
+from tbmem.runtime.log_files import LogFiles
 from tbmem.runtime.metric_sinks import MetricSinks, Sinks
 from tbmem.runtime.oom.flight_recorder import FlightRecorder
 from tbmem.runtime.process.accumulation import AccumulationNotice
 from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.lifecycle import Lifecycle, Process, Rank, find_rank
 from tbmem.runtime.process.optimizer_hook import UpdateTracker
-from tbmem.runtime.process.run_folder import RunFolder, unwritten_line
+from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.sources.counters.devices import CPU
 from tbmem.sources.counters.host import HostMemory
 from tbmem.sources.counters.sampler import Counters
@@ -135,7 +135,8 @@ class MemoryMonitor(Lifecycle):
         self._peak_lines: PeakLines | None = None
         self._devices: dict[str, DeviceJudge] = {}
         self._background: BackgroundWriter | None = None
-        self._files: list[LogSink | ScalarSink] = []
+        self.files = LogFiles(None)
+        """The live log and the scalars."""
         self._owns_folder = False
         self._accumulation = AccumulationNotice()
         self._every = self._thorough_step = self.config.log_every_n_steps
@@ -189,10 +190,10 @@ class MemoryMonitor(Lifecycle):
             self._counters.refresh_workers, early=_EARLY, every=_WORKERS_SECONDS, share=_WORKERS_SHARE
         )
         tasks = [PeriodicTask(self._counters.refresh), children, PeriodicTask(self._flight.look_at_host)]
-        self._files = self._open_files()
+        self.files = LogFiles(self._folder, log=self.config.log, scalars=self.config.scalars)
         lines = [LineSink(self._every, self.config.line_seconds)] if self._console else []
         # files first: a signal may have interrupted the holder of the console's lock
-        sinks: list[Sink] = [*self._files, *lines]
+        sinks: list[Sink] = [*self.files.sinks, *lines]
         sinks += [FindingListeners(self._listeners, self._guard), self._metric_sinks, *self._record_sinks]
         self._metric_sinks.begin(self._folder.path if self._folder is not None else None, rank.rank)
         self._background = BackgroundWriter(sinks, tasks, self._guard, row_steps=self._every)
@@ -203,16 +204,6 @@ class MemoryMonitor(Lifecycle):
         for note in self._counters.notes():
             if self._console:
                 get_logger().info("%s", note)
-
-    def _open_files(self) -> list[LogSink | ScalarSink]:
-        """The live log and the scalars; each has a thread, since its disk may not answer."""
-        if self._folder is None:
-            return []
-        files: list[LogSink | ScalarSink] = [LogSink(self._folder, self.log_path)] if self.log_path is not None else []
-        files += [ScalarSink(self._folder)] if self.config.scalars else []
-        for sink in files:
-            sink.file.start()
-        return files
 
     def _open_counters(self, rank: Rank) -> Counters:
         reset = self.config.peaks == "step"
@@ -292,10 +283,9 @@ class MemoryMonitor(Lifecycle):
         self.log({"type": "signal", "name": "SIGTERM", "time": time.time(), "step": self._step, "ends": ends})
         self._background.flush(_FLUSH_SECONDS)
         until = time.monotonic() + (_END_SECONDS if ends else _FLUSH_SECONDS)
-        for sink in self._files:
-            sink.file.wait(until)
+        self.files.wait(until)
         if self._folder is not None and ends:
-            self._folder.end(min(until, time.monotonic() + self._folder.wait_seconds))
+            self._folder.end(until)
 
     def latest(self, device: str) -> MemorySample | None:
         """The last sample of a device."""
@@ -340,34 +330,10 @@ class MemoryMonitor(Lifecycle):
             self._peak_lines.stop()
         if self._background is not None:
             self._background.stop()
-        until = time.monotonic() if deadline is None else deadline
-        unwritten = [sink.file.name for sink in self._files if not self._has_been_written(sink, until)]
-        if self._owns_folder and self._folder is not None:
-            unwritten += self._folder.writer.end(until)
-        if unwritten and self._folder is not None:
-            get_logger().warning("%s", unwritten_line(unwritten, self._folder.wait_seconds))
+        self.files.end(time.monotonic() if deadline is None else deadline, with_folder=self._owns_folder)
         if self._counters is not None:
             self._guard.run("monitor (switching off)", self._counters.close)
         self._resources.close()
-
-    @staticmethod
-    def _has_been_written(sink: LogSink | ScalarSink, until: float) -> bool:
-        sink.close()
-        return sink.file.wait(until) or sink.file.is_taken
-
-    @property
-    def file_problems(self) -> list[str]:
-        """What happened to the live log and the scalars, as lines for the summary."""
-        logs = [sink for sink in self._files if isinstance(sink, LogSink)]
-        return [problem for sink in logs or self._files for problem in sink.file.problems]
-
-    def has_log(self) -> bool:
-        """Whether the live log is there, as far as is known."""
-        return any(isinstance(sink, LogSink) and sink.file.is_there for sink in self._files)
-
-    def has_scalars(self) -> bool:
-        """Whether the file of scalars is there, as far as is known."""
-        return any(isinstance(sink, ScalarSink) and sink.file.is_there for sink in self._files)
 
     def verdicts(self) -> list[Finding]:
         """One finding per device that states its verdict; an out-of-memory error takes precedence."""

@@ -25,7 +25,6 @@ from tbmem.runtime.process.lifecycle import Lifecycle, find_rank
 from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.runtime.profiling.address_recorder import AddressRecorder
 from tbmem.runtime.profiling.next_spike import NextSpike
-from tbmem.runtime.profiling.rotation import windows_to_delete
 from tbmem.runtime.profiling.schedule import (
     SchedulePoint,
     ScheduleState,
@@ -42,10 +41,9 @@ from tbmem.runtime.profiling.window import (
     PLAIN_STEPS,
     Window,
     WindowLedger,
-    WindowResult,
     profiler_is_busy,
 )
-from tbmem.runtime.profiling.window_files import WindowFiles
+from tbmem.runtime.profiling.window_writer import WindowWriter
 from tbmem.sources.torch_state.out_of_memory import is_out_of_memory
 from tbmem.sources.torch_state.profiler_state import graph_nodes, in_backward
 from tbmem.units import format_bytes, parse_bytes
@@ -81,7 +79,7 @@ class MemoryProfiler(Lifecycle):
         *,
         snapshot: SnapshotConfig | None = None,
         guard: Guard | None = None,
-        on_window: Callable[[WindowRecord], None] | None = None,
+        on_window: Callable[[WindowRecord], object] = lambda record: None,
         findings: Callable[[], Iterable[Finding]] = tuple,
         console: bool = True,
         **overrides: Any,
@@ -93,8 +91,7 @@ class MemoryProfiler(Lifecycle):
         self._snapshot = snapshot or SnapshotConfig(enabled=False)
         self._snapshots: Snapshots
         self._next_spike: NextSpike | None = None
-        self._on_window = on_window or (lambda record: None)
-        self._findings = findings
+        self._writer = WindowWriter(self.config.keep, self.ledger, self._guard, self._log, on_window, findings)
         self._owns_folder = False
         self._level = logging.INFO if console else logging.DEBUG
         self._addresses = AddressRecorder()
@@ -416,44 +413,7 @@ class MemoryProfiler(Lifecycle):
 
     def _finish_window(self, window: Window, *, complete: bool) -> None:
         self._window = None
-        files, result = window.finish(complete=complete), window.result
-        self.ledger.add(result)
-        if not result.history_is_whole and files.snapshot is not None:
-            self._snapshots.warn_of_overflow(files.snapshot[0].name)
-        write = partial(self._write_window, result, files)
-        name = f"window {result.number}"
-        dropped = partial(self._drop_window, result, files)
-        self._snapshots.folder.writer.put(name, files.size, write, group="windows", dropped=dropped)
-
-    def _drop_window(self, result: WindowResult, files: WindowFiles) -> None:
-        files.close()
-        self.ledger.remove(result)
-
-    def _write_window(self, result: WindowResult, files: WindowFiles) -> None:
-        """Make a window's records files; in the thread of the files, again after an error."""
-        result.trace, result.address_book, result.snapshot = files.write()
-        files.close()
-        size = sum(path.stat().st_size for path in result.files)
-        self.ledger.written(result, size)
-        self._log("profiler · window %d written: %s (%s)", result.number, result.trace.name, format_bytes(size))
-        first, last, names = result.steps[0], result.steps[-1], tuple(path.name for path in result.files)
-        self._on_window(
-            WindowRecord(number=result.number, first_step=first, last_step=last, complete=result.complete, files=names)
-        )
-        self._guard.run("profiling.keep", self._delete_windows)
-
-    def _delete_windows(self) -> None:
-        """Delete the files of windows that are one too many."""
-        written = [window for window in self.ledger.windows if window.trace is not None]
-        for window in windows_to_delete(written, self._findings(), self.config.keep):
-            for path in window.files:
-                path.unlink(missing_ok=True)
-            self.ledger.remove(window)
-            if self.ledger.deleted == 1:
-                self._log(
-                    "profiler · the files of window %d are deleted: those of %d windows are kept (profiling.keep)",
-                    *(window.number, self.config.keep),
-                )
+        self._writer.put(window.result, window.finish(complete=complete))
 
     def note_level(self, bytes_in_use: int) -> None:
         """Note the highest level of the step that has just ended; windows with the highest are kept."""

@@ -13,7 +13,7 @@ from tbmem.analysis.growth_rate import ENOUGH_STEPS
 from tbmem.analysis.runs.device_history import DeviceHistory
 from tbmem.config.schema import PatternsConfig
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.model.monitor_log import MonitorLog
+from tbmem.model.monitor_log import LogGap, MonitorLog, gap_notes
 from tbmem.units import format_duration
 
 _MAX_FINDINGS = 200
@@ -68,12 +68,14 @@ class RankState:
         """Whether its process exists; set by the reader of the log, ``None`` where that cannot be known."""
         self.has_begun = False  # whether anything but the header has been logged
         self.findings: list[Finding] = []
+        self.gaps: list[LogGap] = []
+        """Times of which the log may lack something."""
         self._devices: dict[str, DeviceHistory] = {}
 
     def add(self, piece: MonitorLog) -> None:
         """Add a piece of the log; with a header the run begins anew."""
         for header in piece.headers:
-            self.header, self.findings, self._devices = header, [], {}
+            self.header, self.findings, self.gaps, self._devices = header, [], [], {}
             self.end = self.signal = self.is_alive = None
             self.has_begun = False
         for row in piece.rows:
@@ -85,6 +87,7 @@ class RankState:
             self._devices[device].add(row)
         self.findings = (self.findings + piece.findings)[-_MAX_FINDINGS:]
         self.has_begun = self.has_begun or bool(piece.rows or piece.findings or piece.windows)
+        self.gaps = (self.gaps + piece.gaps)[-_MAX_FINDINGS:]
         self.end = piece.end or self.end
         self.signal = piece.signal or self.signal
 
@@ -259,7 +262,8 @@ def run_status(states: Sequence[RankState], now: float) -> RunStatus:
 
 
 def status_notes(states: Sequence[RankState], now: float, done: str = "judged") -> list[str]:
-    """One note per rank that did not end in order: its figures reach only as far as its log."""
+    """Notes on ranks whose figures reach only as far as their log: one that did not end in order, gaps in a log."""
     pairs = [(state, rank_status(state, now)) for state in states]
     broken = [(state, status) for state, status in pairs if status.standing is not Standing.ENDED]
-    return [f"rank {state.rank}: {status.text}; it is {done} up to step {state.step}" for state, status in broken]
+    notes = [f"rank {state.rank}: {status.text}; it is {done} up to step {state.step}" for state, status in broken]
+    return [*notes, *(note for state in states for note in gap_notes(state.gaps, state.rank))]

@@ -26,7 +26,10 @@ def summary_view(summary: RunSummary) -> dict[str, Any]:
             for peak in summary.peaks
         },
         **{name: list(getattr(summary, name)) for name in ("traces", "snapshots", "address_books", "problems")},
-        **{name: getattr(summary, name) for name in ("monitor_log", "steps", "rank", "logdir", "exception")},
+        **{
+            name: getattr(summary, name)
+            for name in ("monitor_log", "steps", "rank", "logdir", "exception", "windows_deleted")
+        },
         "run": summary.folder,
         "seconds": round(summary.seconds, 3),
         "findings": [finding.to_dict() for finding in summary.findings],

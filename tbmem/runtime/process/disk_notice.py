@@ -17,7 +17,7 @@ class DiskNotice:
 
     def __init__(self) -> None:
         self._times = 0
-        self._is_refusing = False
+        self._is_refusing = self._has_told_deleted = False
 
     def refused(self, name: str, error: OSError) -> None:
         """A file could not be written."""
@@ -37,6 +37,14 @@ class DiskNotice:
         if self._is_refusing and self._times <= _TOLD:
             get_logger().warning("%s", line)
         self._is_refusing = False
+
+    def deleted(self) -> None:
+        """Files were deleted while the run writes to them."""
+        if not self._has_told_deleted:
+            self._has_told_deleted = True
+            get_logger().warning(
+                "the run's files were deleted during the run; they are made again, and what was in them is gone"
+            )
 
     def told(self, line: str) -> None:
         """Something else happened to the files."""

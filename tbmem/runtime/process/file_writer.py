@@ -127,7 +127,7 @@ class FileWriter:
         return is_taken
 
     def ask(self, call: Callable[[], R], deadline: float) -> R | None:
-        """The answer of a function that reads files, after all that was written before; ``None`` if it comes too late."""
+        """The answer of a function that reads what was written before; ``None`` if it comes too late."""
         answers: list[R] = []
         with self._changed:
             self._waiting.append(_Job("a look at the files", 0, lambda: answers.append(call()), is_file=False))

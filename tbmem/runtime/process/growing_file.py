@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tbmem.model.monitor_log import LogGap
 from tbmem.runtime.process.disk_notice import DiskNotice, FolderTaken
-from tbmem.units import format_duration
 
 MOST_BYTES = 16 << 20
 """Bytes of records that wait for the disk at most: hours of samples."""
@@ -32,31 +32,12 @@ class Record(NamedTuple):
     """Dropped only when nothing else can be: all but samples."""
 
 
-class Gap(NamedTuple):
-    """A time in which a file could not be written."""
-
-    since: float  # Unix time, in seconds
-    until: float
-    reason: str
-    lost: int = 0  # records that were dropped
-    is_deleted: bool = False
-    """Everything that was written before is gone."""
-
-    @property
-    def sentence(self) -> str:
-        """For the console and the summary, after the name of the file."""
-        if self.is_deleted:
-            return "was deleted during the run; it is made again, and what was in it is gone"
-        lost = f"{self.lost} records are lost" if self.lost else "nothing is lost"
-        return f"could not be written for {format_duration(self.until - self.since)} ({self.reason}); {lost}"
-
-
 class GrowingFile:
     """A file that records are appended to, each of them as a whole.
 
     Whatever the disk answers, later records are written once it takes them again. Until then they wait in memory, at
-    most ``most`` bytes; of more the oldest are dropped. What was not written, and when, is a record of its own (``gap``)
-    and one line on the console. A record of which the disk took a part is completed first.
+    most ``most`` bytes; of more the oldest are dropped. A time in which nothing could be written is a record of its own
+    (``gap``) and a line on the console. A record of which the disk took a part is completed first.
 
     Args:
         name: What people call it.
@@ -75,8 +56,8 @@ class GrowingFile:
         name: str,
         path: Path,
         *,
-        begin: Callable[[Gap | None], Iterable[bytes]] = lambda gap: (),
-        gap: Callable[[Gap], bytes] | None = None,
+        begin: Callable[[LogGap | None], Iterable[bytes]] = lambda gap: (),
+        gap: Callable[[LogGap], bytes] | None = None,
         is_ours: Callable[[Path], bool] = lambda path: True,
         prepare: Callable[[], object] = lambda: None,
         notice: DiskNotice | None = None,
@@ -85,7 +66,7 @@ class GrowingFile:
     ) -> None:
         self.name = name
         self.path = path
-        self.gaps: list[Gap] = []
+        self.gaps: list[LogGap] = []
         self._begin, self._gap, self._is_ours, self._prepare = begin, gap, is_ours, prepare
         self._notice = notice or DiskNotice()
         self._most, self._clock = most, clock
@@ -247,14 +228,14 @@ class GrowingFile:
         self._size = size
         gap = None
         if not size:
-            gap = Gap(self._written_at, self._clock(), "deleted", self._lost, is_deleted=True)
+            gap = LogGap(self._written_at, self._clock(), "deleted", self._lost, is_deleted=True)
             self._lost, self._refused = 0, None
             self.gaps.append(gap)
-            self._notice.told(f"{self.name} {gap.sentence}")
+            self._notice.deleted()
         self._start_file(file, gap)
 
-    def _start_file(self, file: int, gap: Gap | None) -> None:
-        """What stands in a file before the first record: of one that was cut off by a kill, the end of its last line."""
+    def _start_file(self, file: int, gap: LogGap | None) -> None:
+        """What stands before the first record: in a file that was cut off by a kill, the end of its last line."""
         if self._size == 0:
             self._put_first(self._begin(gap))
         elif self._gap is not None and os.pread(file, 1, self._size - 1) != b"\n":
@@ -281,7 +262,7 @@ class GrowingFile:
             self._append([Record(record)], there)
         gap = None
         if self._refused is not None:
-            gap = Gap(self._refused[0], self._clock(), self._refused[1], self._lost)
+            gap = LogGap(self._refused[0], self._clock(), self._refused[1], self._lost)
             if self._size == 0:
                 self._append(self._take(1))
             if self._gap is not None:
@@ -292,7 +273,7 @@ class GrowingFile:
         if gap is not None and self._gap is None:
             self._close_gap(gap)
 
-    def _close_gap(self, gap: Gap) -> None:
+    def _close_gap(self, gap: LogGap) -> None:
         self._refused = None
         self._lost -= gap.lost
         self.gaps.append(gap)

@@ -104,6 +104,7 @@ class RunFolder:
         is_there = plugin.is_dir()
         if not is_there:
             plugin.mkdir(parents=True, exist_ok=True)
+            self.notice.deleted()
         if self._owner is None:
             return
         file, owner = self._owner
