@@ -6,7 +6,7 @@ import atexit
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from tbmem.runtime.metric_sinks import Sinks, find_sinks
 from tbmem.runtime.monitor import MemoryMonitor
 from tbmem.runtime.oom.flight_recorder import FlightRecorder
 from tbmem.runtime.process.lifecycle import Lifecycle, Process, Rank, find_rank
-from tbmem.runtime.process.run_folder import RunFolder, open_run_folder
+from tbmem.runtime.process.run_folder import RunFolder, open_run_folder, unwritten_line
 from tbmem.runtime.profiler import MemoryProfiler
 from tbmem.runtime.profiling.window import WindowLedger
 from tbmem.runtime.run_observer import RunObservers
@@ -83,6 +83,7 @@ class MemoryCallback(Lifecycle):
         self._summary: RunSummary | None = None
         self._folder: Path | None = None
         self._run_folder: RunFolder | None = None
+        self._unwritten: list[str] = []
         self._console = console
         self._listeners = (on_finding,) if callable(on_finding) else tuple(on_finding)
         self._rank = Rank()
@@ -238,7 +239,7 @@ class MemoryCallback(Lifecycle):
             written = self._guard.run("out-of-memory report", self._flight.end, error)
             self.profiler.stop(error, has_snapshot=bool(written))
             self._report_end(self._monitor, self.profiler, error, deadline)
-            there = self._end_files(deadline)
+            there = self._guard.run("files", self._end_files, deadline) or frozenset()
             self._monitor._stop(error, deadline)
             self._guard.run("summary", self._sum_up, self._monitor, self.profiler, error, there)
         finally:
@@ -308,28 +309,30 @@ class MemoryCallback(Lifecycle):
         for finding in findings:
             monitor.report(replace(finding, rank=self._rank.rank))
 
-    def _end_files(self, deadline: float) -> Callable[[Path], bool]:
-        """Wait for the files of the run; returns which of them are there, as far as the disk says so."""
+    def _end_files(self, deadline: float) -> Set[Path]:
+        """Wait for the files of the run; returns those that are there, as far as the disk says so."""
         folder = self._run_folder
         if folder is None or self.profiler is None:
-            return lambda path: False
+            return frozenset()
         ledger = self.profiler.ledger
-        there = folder.writer.ask(lambda: {path for path in ledger.files if path.exists()}, deadline) or set()
-        folder.end(deadline)
-        return there.__contains__
+        there = folder.writer.ask(lambda: {path for path in ledger.files if path.exists()}, deadline)
+        self._unwritten = folder.end(deadline)
+        return there or frozenset()
 
     def _sum_up(
         self,
         monitor: MemoryMonitor,
         profiler: MemoryProfiler,
         error: BaseException | None,
-        is_there: Callable[[Path], bool],
+        there: Set[Path],
     ) -> None:
         files, output = profiler.ledger, self.config.output
-        gone = sum(not is_there(path) for path in files.files)
+        gone = sum(path not in there for path in files.files)
         problems = [*self._guard.problems, *monitor.files.problems]
         if self._run_folder is not None:
             problems += self._run_folder.writer.problems
+        if self._unwritten:
+            problems.append(unwritten_line(self._unwritten, self.config.run.wait_seconds))
         if gone:
             problems.append(f"{gone} file{'s' * (gone > 1)} that had been written are gone from {self.folder}")
         self._summary = RunSummary(
@@ -341,9 +344,9 @@ class MemoryCallback(Lifecycle):
             verdicts=Findings(monitor.verdicts()),
             findings=Findings(monitor.findings),
             peaks=tuple(monitor.peaks()),
-            traces=tuple(str(path) for path in files.traces if is_there(path)),
-            snapshots=tuple(str(path) for path in files.snapshots if is_there(path)),
-            address_books=tuple(str(path) for path in files.address_books if is_there(path)),
+            traces=tuple(str(path) for path in files.traces if path in there),
+            snapshots=tuple(str(path) for path in files.snapshots if path in there),
+            address_books=tuple(str(path) for path in files.address_books if path in there),
             monitor_log=str(monitor.log_path) if monitor.files.has_log else None,
             scalars=monitor.files.has_scalars,
             windows_deleted=files.deleted,

@@ -175,8 +175,7 @@ class GrowingFile:
 
     def _end(self) -> None:
         """Whether the file is still there, for the summary."""
-        with contextlib.suppress(OSError):
-            self.is_there = self._file is not None and self._is_same(self._file)
+        self.is_there = self._has_begun and not self.is_taken and self.path.is_file()
         self._close()
 
     def _is_due(self) -> bool:

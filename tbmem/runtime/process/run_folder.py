@@ -37,7 +37,7 @@ _LOOKS, _BETWEEN_LOOKS = 20, 0.05
 def unwritten_line(names: Sequence[str], seconds: float) -> str:
     """What the disk has not taken at the end of a run."""
     most = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
-    return f"not written, the disk did not take them within {seconds:g} s (run.wait_seconds): {most}"
+    return f"not written: the disk has not taken these by the end of the run (run.wait_seconds={seconds:g}): {most}"
 
 
 class RunFolder:

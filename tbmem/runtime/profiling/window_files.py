@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -46,7 +47,8 @@ class WindowFiles:
 
     def close(self) -> None:
         """Free the memory."""
-        self.content.close()
+        with suppress(OSError):  # what it has not taken is lost with it
+            self.content.close()
 
     def _compress(self, target: Path) -> None:
         self.content.seek(0)

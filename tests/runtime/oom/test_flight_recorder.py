@@ -350,4 +350,4 @@ def test_a_folder_that_cannot_be_written_leaves_the_finding(tmp_path: Path, capl
     # then the end says what was not written
     assert run.folder.end() == run.told[0].evidence["files"]
     assert run.told[0].kind is FindingKind.OOM
-    assert "not written, the disk did not take them" in caplog.text
+    assert "not written: the disk has not taken these" in caplog.text
