@@ -43,7 +43,8 @@ class DiskNotice:
         if not self._has_told_deleted:
             self._has_told_deleted = True
             get_logger().warning(
-                "the run's files were deleted during the run; they are made again, and what was in them is gone; training goes on"
+                "the run's files were deleted during the run; they are made again, and what was in them is gone;"
+                " training goes on"
             )
 
     def told(self, line: str) -> None:

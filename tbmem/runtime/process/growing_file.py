@@ -267,7 +267,7 @@ class GrowingFile:
             if self._gap is not None:
                 self._append([Record(self._gap(gap))], again=False)
                 self._close_gap(gap)
-        while batch := self._take(_BATCH_BYTES):
+        while batch := self._take(min(_BATCH_BYTES, self._most // 4)):
             self._append(batch)
         if gap is not None and self._gap is None:
             self._close_gap(gap)
