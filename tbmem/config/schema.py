@@ -95,7 +95,7 @@ class RunConfig(_Section):
     wait_seconds: float = _checked(30.0, _at_least(0))
     """Longest time that the end of a run waits for the disk; one line says what was not written by then.
 
-    Unit: seconds. Change it: to more where traces are large and the disk is slow, to less if the job must end at once.
+    Unit: seconds. Change it: to more where traces are large and disks slow, to less if a job must end at once.
     """
 
     def includes(self, rank: int) -> bool:
@@ -249,10 +249,9 @@ class ProfilingConfig(_Section):
     Unit: cycles. Change it: to 1 for a single window, to 0 for a run whose memory changes over time.
     """
     keep: int = _checked(20, _at_least(0))
-    """Windows whose files are kept: those that a finding names, the first, the one with the highest peak, the newest,
-    those in whose steps something was found, then the others, newest first. 0 keeps all.
+    """Windows whose files are kept: named by a finding, first, highest, newest, with a finding, others; 0 keeps all.
 
-    Unit: windows. Change it: to more, or to 0, where the disk has room for every window of a run with ``repeat: 0``.
+    Unit: windows. Change it: to more, or to 0, where the disk has room for all windows of a run with ``repeat: 0``.
     """
     record_shapes: bool = True
     """Whether operators are recorded with the shapes of their inputs.

@@ -211,8 +211,10 @@ class MemoryCallback(Lifecycle):
             monitor.discard_peaks()
 
     def _note_level(self, profiler: MemoryProfiler, monitor: MemoryMonitor) -> None:
-        """Note how much was in use in a recorded step, on the device that is nearest to its end."""
-        profiler.note_level(monitor.highest_now())
+        """Note how much was in use in a recorded step; where no peak is exact, as on the CPU, at its end."""
+        samples = monitor.situation().last.values()
+        exact = [one.peak_allocated if one.peak_allocated is not None else one.allocated for one in samples]
+        profiler.note_level(max((value for value in exact if value is not None), default=0))
 
     def snapshot(self, name: str = "snapshot") -> Path | None:
         """Take a memory snapshot now (CUDA, XPU), ``name`` in its file's name; ``None`` if the log says why not.
@@ -240,7 +242,7 @@ class MemoryCallback(Lifecycle):
             self.profiler.stop(error, has_snapshot=bool(written))
             self._report_end(self._monitor, self.profiler, error, deadline)
             there = self._guard.run("files", self._end_files, deadline) or frozenset()
-            self._monitor._stop(error, deadline)
+            self._monitor._stop(error, deadline, self._unwritten)
             self._guard.run("summary", self._sum_up, self._monitor, self.profiler, error, there)
         finally:
             self._resources.close()
@@ -316,7 +318,10 @@ class MemoryCallback(Lifecycle):
             return frozenset()
         ledger = self.profiler.ledger
         there = folder.writer.ask(lambda: {path for path in ledger.files if path.exists()}, deadline)
-        self._unwritten = folder.end(deadline)
+        self._unwritten = folder.writer.end(deadline)
+        if self._unwritten and self.monitor is None:  # which says it otherwise, with its own files
+            self._guard.problems.append(unwritten_line(self._unwritten, folder.wait_seconds))
+            get_logger().warning("%s", self._guard.problems[-1])
         return there or frozenset()
 
     def _sum_up(
@@ -331,8 +336,6 @@ class MemoryCallback(Lifecycle):
         problems = [*self._guard.problems, *monitor.files.problems]
         if self._run_folder is not None:
             problems += self._run_folder.writer.problems
-        if self._unwritten:
-            problems.append(unwritten_line(self._unwritten, self.config.run.wait_seconds))
         if gone:
             problems.append(f"{gone} file{'s' * (gone > 1)} that had been written are gone from {self.folder}")
         self._summary = RunSummary(

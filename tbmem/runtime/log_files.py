@@ -116,6 +116,7 @@ class LogFiles:
         self._folder = folder
         self._log = LogSink(folder, folder.monitor_log) if folder is not None and log else None
         self._scalars = ScalarSink(folder) if folder is not None and scalars else None
+        self._unwritten = ""
         self.sinks = [sink for sink in (self._log, self._scalars) if sink is not None]
         for sink in self.sinks:
             sink.file.start()
@@ -133,23 +134,34 @@ class LogFiles:
     @property
     def problems(self) -> list[str]:
         """What happened to the files, as lines for the summary; of two that share a disk the log stands for both."""
-        return self.sinks[0].file.problems if self.sinks else []
+        problems = self.sinks[0].file.problems if self.sinks else []
+        return [*problems, self._unwritten] if self._unwritten else problems
 
     def wait(self, deadline: float) -> None:
         """Wait until all is written, at most until ``deadline`` (``time.monotonic``)."""
         for sink in self.sinks:
             sink.file.wait(deadline)
 
-    def end(self, deadline: float, *, with_folder: bool) -> None:
-        """Write the rest, end the threads, and say what was not written; ``with_folder``: of the other files, too."""
+    def end(self, deadline: float | None = None, *, with_folder: bool = False, others: Sequence[str] = ()) -> None:
+        """Write the rest, end the threads, and say what was not written.
+
+        Args:
+            deadline: Until when to wait, of ``time.monotonic``; by default ``run.wait_seconds``.
+            with_folder: Whether to end the writer of the folder's other files, too.
+            others: Names of other files that were not written.
+        """
+        if deadline is None:
+            deadline = time.monotonic() + (self._folder.wait_seconds if self._folder is not None else 0.0)
         for sink in self.sinks:
             sink.close()
         self.wait(deadline)
         left = [sink.file.name for sink in self.sinks if sink.file.records_waiting and not sink.file.is_taken]
+        left += others
         if self._folder is not None:
             left += self._folder.writer.end(deadline) if with_folder else []
             if left:
-                get_logger().warning("%s", unwritten_line(left, self._folder.wait_seconds))
+                self._unwritten = unwritten_line(left, self._folder.wait_seconds)
+                get_logger().warning("%s", self._unwritten)
 
 
 def _line(record: LogRecord) -> bytes:

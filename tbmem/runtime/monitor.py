@@ -62,10 +62,8 @@ _EARLY = (0.02, 0.05, 0.1, 0.2, 0.5)
 _WORKERS_SECONDS = 0.5
 _WORKERS_SHARE = 0.05  # of a processor; what is dear of it, their private memory, rations itself to one per cent
 _MAX_FINDINGS = 1000
-_FLUSH_SECONDS = 2.0
-"""Maximum time that a signal handler waits for the records."""
-_END_SECONDS = 10.0
-"""Maximum time that it waits for the disk if the process ends then; schedulers kill it after 30."""
+_FLUSH_SECONDS, _END_SECONDS = 2.0, 10.0
+"""Maximum time that a signal handler waits for the disk, and if the process ends then: schedulers kill it after 30."""
 
 
 class MemoryMonitor(Lifecycle):
@@ -136,7 +134,6 @@ class MemoryMonitor(Lifecycle):
         self._devices: dict[str, DeviceJudge] = {}
         self._background: BackgroundWriter | None = None
         self.files = LogFiles(None)
-        """The live log and the scalars."""
         self._owns_folder = False
         self._accumulation = AccumulationNotice()
         self._every = self._thorough_step = self.config.log_every_n_steps
@@ -293,44 +290,31 @@ class MemoryMonitor(Lifecycle):
         state = self._devices.get(device)
         return new or (state.last if state is not None else None)
 
-    def highest_now(self) -> int:
-        """Bytes of the highest peak among the last samples; of levels where no peak is exact, as on the CPU."""
-        exact = [
-            one.peak_allocated if one.peak_allocated is not None else one.allocated for one in self._last_samples()
-        ]
-        return max((value for value in exact if value is not None), default=0)
-
-    def _last_samples(self) -> list[MemorySample]:
-        last = {name: state.last for name, state in self._devices.items() if state.last is not None}
-        return list({**last, **{sample.device: sample for sample in self._new}}.values())
-
     def situation(self) -> RunContext:
         """The current state of the run."""
         last = {name: state.last for name, state in list(self._devices.items()) if state.last is not None}
         last |= {sample.device: sample for sample in self._new}
         return RunContext(self._step + 1, tuple(self.findings), last, (self._rank or Rank()).rank)
 
-    def _stop(self, error: BaseException | None, deadline: float | None = None) -> None:
-        """``deadline``: until when to wait for the disk, of ``time.monotonic``; by default ``run.wait_seconds``."""
+    def _stop(self, error: BaseException | None, deadline: float | None = None, unwritten: Sequence[str] = ()) -> None:
+        """End the run; ``deadline``: of waiting for the disk; ``unwritten``: files that it has not taken."""
         if not self._is_running:
             return
-        if deadline is None and self._folder is not None:
-            deadline = time.monotonic() + self._folder.wait_seconds
         if self._owns_flight and self._flight is not None:
             self._guard.run(PART, self._flight.end, error)
         self._ended = True
         end = self._guard.run(PART, self._finish, error)
         self.log(end or {"type": "end", "time": time.time(), "steps": self._step})
-        self._release(deadline)
+        self._release(deadline, unwritten)
 
-    def _release(self, deadline: float | None = None) -> None:
+    def _release(self, deadline: float | None = None, unwritten: Sequence[str] = ()) -> None:
         if self._investigator is not None:
             self._investigator.close()
         if self._peak_lines is not None:
             self._peak_lines.stop()
         if self._background is not None:
             self._background.stop()
-        self.files.end(time.monotonic() if deadline is None else deadline, with_folder=self._owns_folder)
+        self.files.end(deadline, with_folder=self._owns_folder, others=unwritten)
         if self._counters is not None:
             self._guard.run("monitor (switching off)", self._counters.close)
         self._resources.close()

@@ -247,10 +247,7 @@ class MemoryProfiler(Lifecycle):
             self._abandon()
 
     def snapshot(self, name: str) -> Path | None:
-        """Take a memory snapshot now, written in the background; ``None`` if the device supports none.
-
-        ``name`` is part of its file's name.
-        """
+        """Take a memory snapshot now, written in the background, ``name`` in its file's name; ``None`` if none can be."""
         return self._guard.run("snapshot", self._snapshots.write, name) if self._is_running else None
 
     def short_run(self) -> Finding | None:
@@ -343,9 +340,7 @@ class MemoryProfiler(Lifecycle):
         if self._is_too_large:
             return
         if self._snapshots.folder.writer.is_full:
-            self._warn_once(
-                "profiler: windows are left out as long as the disk is behind: earlier ones still wait to be written"
-            )
+            self._warn_once("profiler: windows are left out while the disk is behind: earlier ones wait to be written")
             return
         if threading.current_thread() is not threading.main_thread():
             # torch.profiler crashes the interpreter if its thread ends while it is on
