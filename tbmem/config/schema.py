@@ -90,7 +90,7 @@ class RunConfig(_Section):
     max_waiting: int | str = _checked("256 MiB", _SIZE)
     """Host memory for files that the disk has not taken yet; a window for which there is no room is left out.
 
-    Unit: bytes. Change it: to more where windows were left out because the disk is slow, to less where memory is short.
+    Unit: bytes. Change it: to more where windows were left out as the disk is slow, to less where memory is short.
     """
     wait_seconds: float = _checked(30.0, _at_least(0))
     """Longest time that the end of a run waits for the disk; one line says what was not written by then.
@@ -106,8 +106,7 @@ class RunConfig(_Section):
     @property
     def several(self) -> bool:
         """Whether more than one rank may write, so that each needs a sub-folder."""
-        ranks = _ranks_of(self.ranks)
-        return ranks is None or len(ranks) > 1
+        return len(_ranks_of(self.ranks) or (0, 1)) > 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -180,7 +180,7 @@ class LogGap:
 
 
 def gap_notes(gaps: Sequence[LogGap], rank: int) -> list[str]:
-    """What is told of a rank's gaps, the first few one by one."""
+    """Sentences about a rank's gaps, the first few one by one."""
     notes = [f"Rank {rank}: the live log {gap.sentence}." for gap in gaps[:_NAMED_GAPS]]
     more = len(gaps) - len(notes)
     return [*notes, *([f"Rank {rank}: the live log has {more} more gaps."] if more else [])]

@@ -119,6 +119,7 @@ class LogFiles:
         self._unwritten = ""
         self.sinks = [sink for sink in (self._log, self._scalars) if sink is not None]
         for sink in self.sinks:
+            sink.file.write_now()  # opens it: by its open files a process is known to write a run
             sink.file.start()
 
     @property

@@ -247,7 +247,7 @@ class MemoryProfiler(Lifecycle):
             self._abandon()
 
     def snapshot(self, name: str) -> Path | None:
-        """Take a memory snapshot now, written in the background, ``name`` in its file's name; ``None`` if none can be."""
+        """Take a memory snapshot, written in the background, ``name`` in its file's name; ``None`` if none can be."""
         return self._guard.run("snapshot", self._snapshots.write, name) if self._is_running else None
 
     def short_run(self) -> Finding | None:

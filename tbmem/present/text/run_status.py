@@ -87,7 +87,9 @@ def run_lines(view: dict[str, Any], *, width: int = 80, findings: int = 3) -> li
         text, style = finding_line(finding), _SEVERITY_STYLES[finding.severity]
         wrapped = textwrap.wrap(text, width, subsequent_indent="  ", max_lines=3, placeholder=" …")
         lines += [Text(line, style=style) for line in wrapped]
-    lines += [Text(line) for note in view["notes"] for line in textwrap.wrap(note, width, subsequent_indent="  ")]
+    lines += [
+        Text(line) for note in view.get("notes", ()) for line in textwrap.wrap(note, width, subsequent_indent="  ")
+    ]
     for line in lines:
         line.truncate(width, overflow="ellipsis")
     return lines

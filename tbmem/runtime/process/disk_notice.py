@@ -5,7 +5,7 @@ from __future__ import annotations
 from tbmem.present.lines import get_logger
 
 _TOLD = 3
-"""Number of times in a run that the console is told of a disk that refuses; later ones are in the summary."""
+"""Times in a run that a refusing disk has a line on the console; later ones are in the summary."""
 
 
 class FolderTaken(OSError):

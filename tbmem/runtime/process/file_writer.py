@@ -237,7 +237,8 @@ class FileWriter:
         except Exception as error:
             self._guard.fail(f"{WRITING} ({job.name})", error)
         else:
-            self._notice.recovered(f"{job.name} is written now")
+            if job.is_file:
+                self._notice.recovered(f"{job.name} is written now")
         return True
 
 
