@@ -81,7 +81,8 @@ def test_a_full_disk_is_one_warning_and_training_goes_on(tmp_path: Path) -> None
     assert out.strip() == "trained 300"
     warnings = [line for line in err.splitlines() if "training goes on" in line]
     assert len(warnings) == 1, err
-    assert "writing to the run folder is off" in warnings[0]
+    assert "cannot be written: File too large" in warnings[0]
+    assert "problem: not written: the disk has not taken these" in err
     assert "Traceback" not in err
 
 

@@ -87,6 +87,16 @@ class RunConfig(_Section):
 
     Change it: to ``all`` where ranks may differ (pipelines, experts, uneven data); each rank costs the same.
     """
+    max_waiting: int | str = _checked("256 MiB", _SIZE)
+    """Host memory for files that the disk has not taken yet; a window for which there is no room is left out.
+
+    Unit: bytes. Change it: to more where windows were left out as the disk is slow, to less where memory is short.
+    """
+    wait_seconds: float = _checked(30.0, _at_least(0))
+    """Longest time that the end of a run waits for the disk; one line says what was not written by then.
+
+    Unit: seconds. Change it: to more where traces are large and disks slow, to less if a job must end at once.
+    """
 
     def includes(self, rank: int) -> bool:
         """Whether ``rank`` is watched."""
@@ -96,8 +106,7 @@ class RunConfig(_Section):
     @property
     def several(self) -> bool:
         """Whether more than one rank may write, so that each needs a sub-folder."""
-        ranks = _ranks_of(self.ranks)
-        return ranks is None or len(ranks) > 1
+        return len(_ranks_of(self.ranks) or (0, 1)) > 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -237,6 +246,11 @@ class ProfilingConfig(_Section):
     """How many cycles; 0 goes on until the run ends.
 
     Unit: cycles. Change it: to 1 for a single window, to 0 for a run whose memory changes over time.
+    """
+    keep: int = _checked(20, _at_least(0))
+    """Windows whose files are kept: named by a finding, first, highest, newest, with a finding, others; 0 keeps all.
+
+    Unit: windows. Change it: to more, or to 0, where the disk has room for all windows of a run with ``repeat: 0``.
     """
     record_shapes: bool = True
     """Whether operators are recorded with the shapes of their inputs.

@@ -2,7 +2,8 @@
 
 Each line is one JSON object with a ``type``: ``header`` (a run begins or is resumed), ``samples`` (one device over
 a few steps), ``finding``, ``window`` (the profiler recorded), ``framework`` (an adapter's), ``caught`` (a request for
-memory failed and the run went on), ``signal`` (SIGTERM came), ``end``.
+memory failed and the run went on), ``signal`` (SIGTERM came), ``gap`` (the log could not be written for a while, or was
+deleted), ``end``.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from tbmem.model.finding import Finding
 from tbmem.model.json_values import Count, Size, UnixTime, read_json
 from tbmem.model.sample import MemorySample
 from tbmem.regular_files import open_regular
+from tbmem.units import format_duration
 
 SCHEMA_VERSION = 1
 _ROW_SECONDS = 1.0
 _STALE_SECONDS = 5.0
 """Age of a reading of malloc above which it is no longer said to be the level: in a heap of a million holes one takes a
 quarter of a second, and comes once in minutes."""
+_NAMED_GAPS = 3
 ROW_FIELDS = (*MemorySample._fields, "first_step", "count", "allocated_min", "allocated_max", "peak_step")
 """Keys of a line of samples beside its type."""
 
@@ -209,6 +212,57 @@ class WindowRecord:
 
 LONGEST_LINE = 8 << 20
 """Bytes of the longest line that is read: a row has some hundred, a finding with its evidence some thousand."""
+
+
+class _Between(TypedDict):
+    time: UnixTime
+    since: UnixTime
+
+
+class _Gap(_Between, total=False):
+    reason: str
+    lost: Count
+    deleted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogGap:
+    """A time in which the log could not be written, or after which it was found deleted."""
+
+    since: float  # Unix time, in seconds
+    until: float
+    reason: str  # as the system says it: ``'No space left on device'``
+    lost: int = 0  # records that were dropped
+    is_deleted: bool = False
+    """Everything that was written before is gone."""
+
+    @property
+    def sentence(self) -> str:
+        """For people, after the name of the file."""
+        lost = f"{self.lost} record{'s' * (self.lost != 1)} of this time are lost" if self.lost else "nothing is lost"
+        if self.is_deleted:
+            return "was deleted during the run; it is made again, and what was in it is gone"
+        return f"could not be written for {format_duration(self.until - self.since)} ({self.reason}); {lost}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record of the log."""
+        times = {"time": self.until, "since": self.since}
+        return {"type": "gap", **times, "reason": self.reason, "lost": self.lost, "deleted": self.is_deleted}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> LogGap:
+        """The gap of a line; raises ValueError if it is none."""
+        gap = _checked(data, _Gap)
+        return cls(gap["since"], gap["time"], gap.get("reason", ""), gap.get("lost", 0), gap.get("deleted", False))
+
+
+def gap_notes(gaps: Sequence[LogGap], rank: int) -> list[str]:
+    """Sentences about a rank's gaps, the first few one by one."""
+    notes = [f"Rank {rank}: the live log {gap.sentence}." for gap in gaps[:_NAMED_GAPS]]
+    more = len(gaps) - len(notes)
+    return [*notes, *([f"Rank {rank}: the live log has {more} more gaps."] if more else [])]
+
+
 LogRecord = Mapping[str, Any] | SampleRow | Finding | WindowRecord
 """A record of the log; a mapping is a header or an end with its own ``type``."""
 
@@ -266,6 +320,7 @@ class MonitorLog:
     end: End | None = None
     """Last line of a run that ended in order; ``None`` if it was killed or is still running."""
     signal: Signal | None = None
+    gaps: list[LogGap] = field(default_factory=list)
     damaged_lines: int = 0
     """Records that could not be read and were left out: a kill leaves at most one, at the end."""
 
@@ -332,6 +387,8 @@ def _add(line: bytes, log: MonitorLog) -> None:
         log.windows.append(_checked(data, Window))
     elif kind == "end":
         log.end = _with_valid_verdicts(_checked(data, End), log)
+    elif kind == "gap":
+        log.gaps.append(LogGap.from_dict(data))
     elif kind == "signal" and _checked(data, Signal)["ends"]:
         log.signal = data
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from tbmem.model.category import Category
 from tbmem.model.evidence import Channel
@@ -157,18 +157,9 @@ class Redaction:
         text = _INPUTS.sub(b'"Concrete Inputs": []', lines).decode("utf-8", "surrogateescape")
         return self._names(text).encode("utf-8", "surrogateescape")
 
-    def trace_file(self, path: Path) -> None:
-        """Redact an uncompressed trace, in place. May raise OSError."""
-        if not self.is_on:
-            return
-        redacted = path.with_name(f"{path.name}.redacted")
-        try:
-            with open(path, "rb") as plain, open(redacted, "wb") as file:
-                while lines := plain.readlines(_BLOCK):
-                    file.write(self.trace(b"".join(lines)))
-            redacted.replace(path)
-        finally:
-            redacted.unlink(missing_ok=True)
+    def trace_reader(self, file: BinaryIO) -> BinaryIO:
+        """The rest of an uncompressed trace, for who reads it from its beginning to its end."""
+        return cast(BinaryIO, _RedactedTrace(self, file)) if self.is_on else file
 
     def snapshot(self, snapshot: Mapping[str, Any]) -> None:
         """The files of all stacks of a snapshot, in place; equal stacks are one list in it."""
@@ -186,6 +177,17 @@ class Redaction:
     def _names(self, text: str) -> str:
         text = _ABSOLUTE.sub(lambda found: _shortened(found.group()), self._folders.apply(text))
         return self._words.apply(self._users.apply(text))
+
+
+class _RedactedTrace:
+    """Reads a trace and redacts it."""
+
+    def __init__(self, redaction: Redaction, file: BinaryIO) -> None:
+        self._redaction, self._file = redaction, file
+
+    def read(self, count: int = -1) -> bytes:
+        """The next lines, some more or fewer bytes than ``count``."""
+        return self._redaction.trace(b"".join(self._file.readlines(_BLOCK if count > 0 else -1)))
 
 
 class _Replacements:

@@ -45,9 +45,9 @@ class ProfilerCost:
     plain_step_seconds: float | None
     """Median time of a step without the profiler; ``None`` if there was none."""
     writing_seconds: float
-    """Time in which training waited for records to be collected and written."""
+    """Time in which training waited for records to be collected; they are written in the background."""
     host_bytes: int | None
-    """Most resident memory that a window added, including its records and their writing."""
+    """Most resident memory that a window added, with its records."""
     trace_bytes: int
 
     @property
@@ -74,6 +74,8 @@ class RunSummary(HtmlDisplay):
     monitor_log: str | None
     profiler: ProfilerCost | None
     scalars: bool = False
+    windows_deleted: int = 0
+    """Windows whose files were deleted again (``profiling.keep``)."""
     problems: tuple[str, ...] = ()
     """Parts that were switched off, and why."""
     exception: str | None = None

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 import numpy as np
@@ -62,17 +61,17 @@ class TraceAdditions:
     """Absolute paths of files of installed packages and Python, by the short path in the trace."""
     older: OlderStorages | None = None
 
-    def append_to(self, trace: Path) -> None:
-        """Add to an uncompressed trace that torch.profiler has written."""
-        with open(trace, "r+b") as file:
-            file.seek(max(file.seek(0, os.SEEK_END) - _TAIL, 0))
-            begin, tail = file.tell(), file.read()
-            brace = tail.rfind(b"}")
-            if brace < 0:
-                return
-            file.seek(begin + brace)
-            file.write(b',\n"%b": %b}' % (KEY.encode(), msgspec.json.encode(self._to_json())))
-            file.truncate()
+    def append_to(self, trace: BinaryIO) -> None:
+        """Add to an uncompressed trace that torch.profiler has written, in a file opened for reading and writing."""
+        trace.seek(max(trace.seek(0, os.SEEK_END) - _TAIL, 0))
+        begin, tail = trace.tell(), trace.read()
+        brace = tail.rfind(b"}")
+        if brace < 0:
+            return
+        trace.seek(begin + brace)
+        trace.write(b',\n"%b": %b}' % (KEY.encode(), msgspec.json.encode(self._to_json())))
+        trace.truncate()
+        trace.flush()
 
     @classmethod
     def of(cls, about: Mapping[str, Any]) -> TraceAdditions:

@@ -251,8 +251,10 @@ class SummaryOutput(Status):
     snapshots: list[str]
     address_books: list[str]
     monitor_log: str | None
+    windows_deleted: int
+    """Windows whose files were deleted again (``profiling.keep``)."""
     problems: list[str]
-    """Parts that were switched off, and why."""
+    """Parts that were switched off, files that were not written or are gone, and why."""
     exception: str | None
     profiler: _ProfilerCost | None  # type: ignore[valid-type]
 
@@ -321,6 +323,8 @@ class WatchOutput(Status):
     """Of logs that could not be read."""
     ranks: list[WatchedRank]
     findings: list[Finding]
+    notes: list[str]
+    """Times in which a log could not be written, as sentences."""
 
 
 OUTPUTS: dict[str, tuple[Any, ...]] = {

@@ -1,4 +1,4 @@
-"""Writes samples as TensorBoard scalars, into an event file that every dashboard reads.
+"""Encodes samples as TensorBoard scalars, the records of an event file that every dashboard reads.
 
 All in GiB unless the name says otherwise; with several devices in one process the tags of the second line apply.
 
@@ -18,10 +18,8 @@ from __future__ import annotations
 import os
 import socket
 import struct
-import time
 from collections.abc import Iterator, Sequence
 from itertools import count
-from pathlib import Path
 from typing import NamedTuple
 
 import google_crc32c
@@ -92,46 +90,36 @@ def _prefix(device: str, several: bool) -> str:
     return f"memory/{device}" if several else "memory"
 
 
-class ScalarWriter:
-    """Writes points into one event file; all of a step's points are one record.
+class ScalarEncoder:
+    """Encodes points as the records of one event file; all of a step's points are one record.
 
-    TensorBoard's own writers bring a thread and a queue that can block; this one is called from tbmem's thread.
+    TensorBoard's own writers bring a thread and a queue that can block; whoever has these bytes appends them.
 
     Args:
-        folder: Where the file is made.
         host: Host name in the file's name; by default this machine's.
-
-    Raises:
-        OSError: The file cannot be created.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], host: str | None = None) -> None:
-        unique = f"{os.getpid()}.{next(_NUMBER)}"
-        self.path = (
-            Path(folder) / f"events.out.tfevents.{int(time.time()):010d}.{host or socket.gethostname()}.{unique}"
-        )
-        self._file = open(self.path, "xb", buffering=0)  # noqa: SIM115  (open as long as the run)
+    def __init__(self, host: str | None = None) -> None:
+        self._unique = f"{host or socket.gethostname()}.{os.getpid()}.{next(_NUMBER)}"
+
+    def file_name(self, moment: float) -> str:
+        """Name of an event file that begins at a moment (Unix time in seconds), by which TensorBoard knows it."""
+        return f"events.out.tfevents.{int(moment):010d}.{self._unique}"
+
+    def first_record(self, moment: float) -> bytes:
+        """What the file begins with."""
         source = SourceMetadata(writer=_WRITER)
-        self._file.write(_framed(Event(wall_time=time.time(), file_version=_FILE_VERSION, source_metadata=source)))
+        return _framed(Event(wall_time=moment, file_version=_FILE_VERSION, source_metadata=source))
 
-    def write(self, samples: Sequence[MemorySample], *, several: bool = False) -> None:
-        """Add the points of samples.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
+    def records(self, samples: Sequence[MemorySample], *, several: bool = False) -> list[bytes]:
+        """The points of samples, one record for each that has some."""
         records = []
         for sample in samples:
             points = scalar_values(sample, several=several)
             values = [Summary.Value(tag=tag, simple_value=value) for tag, value in points]
             if values:
                 records.append(_framed(Event(wall_time=sample.time, step=sample.step, summary=Summary(value=values))))
-        if records:
-            self._file.write(b"".join(records))
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        return records
 
 
 def _framed(event: Event) -> bytes:

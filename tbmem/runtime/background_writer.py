@@ -1,4 +1,4 @@
-"""Writes records to console, ``monitor.jsonl`` and scalars, and takes slow readings, in a daemon thread."""
+"""Passes records on to console, files and other loggers, and takes slow readings, in a daemon thread."""
 
 from __future__ import annotations
 
@@ -14,19 +14,16 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
 from tbmem.config.schema import MonitorConfig
 from tbmem.model.finding import Finding
-from tbmem.model.monitor_log import SCHEMA_VERSION, LogRecord, RowBuilder, SampleRow, to_line
-from tbmem.model.redaction import NOTHING_REDACTED, Redaction
+from tbmem.model.monitor_log import SCHEMA_VERSION, LogRecord, RowBuilder, SampleRow
 from tbmem.model.sample import MemorySample
 from tbmem.present.lines import get_logger, memory_line, signal_line
-from tbmem.present.scalars import ScalarWriter
-from tbmem.runtime.process.guard import WRITING, Guard
+from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.lifecycle import Process, Rank
 from tbmem.sources.runs.process_identity import this_process
 from tbmem.sources.torch_state.out_of_memory import ran_out_of_memory
@@ -36,7 +33,7 @@ INTERVAL = 0.5
 _SHARE_OF_TIME = 0.01
 """Share of the time that a slow reading may take of a processor; its interval is extended accordingly."""
 _JOIN_SECONDS = 10.0
-"""Maximum time that the end of a run waits for the disk."""
+"""Maximum time that the end of a run waits for this thread: sinks may be slow."""
 _MOST_SAMPLES = 128
 """Samples that trigger a write: more of them would appear as growth in the monitored figures."""
 _QUEUE = 100_000
@@ -119,63 +116,6 @@ class LineSink:
 
     def close(self) -> None:
         """Do nothing: there is no file."""
-
-
-class LogSink:
-    """Appends to ``monitor.jsonl``; each batch is passed to the operating system, so a kill cannot lose it."""
-
-    part = WRITING
-
-    def __init__(self, path: Path) -> None:
-        self._file = open(path, "a+b", buffering=0)  # noqa: SIM115  (open as long as the run)
-        self.close = self._file.close
-        size = self._file.seek(0, 2)
-        self._file.seek(max(size - 1, 0))
-        if size and self._file.read(1) != b"\n":
-            self._file.write(b"\n")  # a killed run has left an incomplete last line
-
-    def write(self, records: Sequence[LogRecord]) -> None:
-        """Append a line per record."""
-        data = "\n".join([*map(to_line, records), ""]).encode()
-        while data:
-            # an unbuffered write may be partial on a nearly full disk
-            data = data[self._file.write(data) :]
-
-
-class ScalarSink:
-    """Writes TensorBoard scalars for each row of samples."""
-
-    part = WRITING
-
-    def __init__(self, folder: Path, host: str | None = None) -> None:
-        self._writer = ScalarWriter(folder, host)
-        self._devices: set[str] = set()
-        self.close = self._writer.close
-
-    def write(self, records: Sequence[LogRecord]) -> None:
-        """Add the values of each row of samples."""
-        samples = [record.sample for record in records if isinstance(record, SampleRow)]
-        self._devices.update([sample.device for sample in samples])
-        self._writer.write(samples, several=len(self._devices) > 1)
-
-
-def open_sinks(
-    guard: Guard,
-    log: Path | None,
-    scalars: Path | None,
-    lines: LineSink | None,
-    redaction: Redaction = NOTHING_REDACTED,
-) -> list[Sink]:
-    """Open the live log and scalars in a folder beside console lines; ``None`` leaves one out, as an error does."""
-    # files first: a signal may have interrupted the holder of the console's lock
-    sinks: list[Sink | None] = [
-        guard.run(WRITING, LogSink, log) if log is not None else None,
-        guard.run("TensorBoard scalars", ScalarSink, scalars, redaction.host(socket.gethostname()))
-        if scalars is not None
-        else None,
-        lines,
-    ]
-    return [sink for sink in sinks if sink is not None]
 
 
 class BackgroundWriter:

@@ -6,7 +6,7 @@ import atexit
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -25,8 +25,9 @@ from tbmem.runtime.metric_sinks import Sinks, find_sinks
 from tbmem.runtime.monitor import MemoryMonitor
 from tbmem.runtime.oom.flight_recorder import FlightRecorder
 from tbmem.runtime.process.lifecycle import Lifecycle, Process, Rank, find_rank
-from tbmem.runtime.process.run_folder import open_run_folder
+from tbmem.runtime.process.run_folder import RunFolder, open_run_folder, unwritten_line
 from tbmem.runtime.profiler import MemoryProfiler
+from tbmem.runtime.profiling.window import WindowLedger
 from tbmem.runtime.run_observer import RunObservers
 from tbmem.sources.counters.devices import check_devices
 from tbmem.sources.counters.own_memory import own_memory
@@ -82,6 +83,8 @@ class MemoryCallback(Lifecycle):
         self._profiler: MemoryProfiler | None = None
         self._summary: RunSummary | None = None
         self._folder: Path | None = None
+        self._run_folder: RunFolder | None = None
+        self._unwritten: list[str] = []
         self._console = console
         self._listeners = (on_finding,) if callable(on_finding) else tuple(on_finding)
         self._rank = Rank()
@@ -194,7 +197,10 @@ class MemoryCallback(Lifecycle):
         if profiler is None or monitor is None:
             return
         is_profiling = not profiler.is_done
-        findings = monitor.advance(is_profiling and profiler.is_interfering)
+        is_recording = is_profiling and profiler.is_interfering
+        findings = monitor.advance(is_recording)
+        if is_recording:
+            self._guard.run("profiling.keep", self._note_level, profiler, monitor)
         if findings:
             self._guard.run("profiler", profiler.expect, self._steps, findings)
         device = profiler.awaits_spike_on
@@ -205,8 +211,17 @@ class MemoryCallback(Lifecycle):
         if is_profiling and profiler.step():
             monitor.discard_peaks()
 
+    def _note_level(self, profiler: MemoryProfiler, monitor: MemoryMonitor) -> None:
+        """Note how much was in use in a recorded step; where no peak is exact, as on the CPU, at its end."""
+        samples = monitor.situation().last.values()
+        exact = [one.peak_allocated if one.peak_allocated is not None else one.allocated for one in samples]
+        profiler.note_level(max((value for value in exact if value is not None), default=0))
+
     def snapshot(self, name: str = "snapshot") -> Path | None:
-        """Write a memory snapshot now (CUDA, XPU), ``name`` in its file's name; ``None`` if the log says why not."""
+        """Take a memory snapshot now (CUDA, XPU), ``name`` in its file's name; ``None`` if the log says why not.
+
+        The file is written in the background: it is complete when the log says so, at the latest after ``stop()``.
+        """
         if not self.is_active or self.profiler is None:
             self._warn_of_misuse("snapshot()")
             return None
@@ -220,14 +235,16 @@ class MemoryCallback(Lifecycle):
         if self.profiler is None or self._monitor is None or self._flight is None:
             return
         self._seconds = time.perf_counter() - self._began
+        deadline = time.monotonic() + self.config.run.wait_seconds
         try:
             self._guard.run("profiler", self.profiler.mute)
             # first: the following steps need memory themselves
             written = self._guard.run("out-of-memory report", self._flight.end, error)
             self.profiler.stop(error, has_snapshot=bool(written))
-            self._report_end(self._monitor, self.profiler, error)
-            self._monitor._stop(error)
-            self._guard.run("summary", self._sum_up, self._monitor, self.profiler, error)
+            self._report_end(self._monitor, self.profiler, error, deadline)
+            there = self._guard.run("files", self._end_files, deadline) or frozenset()
+            self._monitor._stop(error, deadline, self._unwritten)
+            self._guard.run("summary", self._sum_up, self._monitor, self.profiler, error, there)
         finally:
             self._resources.close()
 
@@ -241,13 +258,19 @@ class MemoryCallback(Lifecycle):
             self._resources.enter_context(console_handler(self._console))
         if config.monitor.enabled:
             check_devices(config.monitor.devices)
-        folder = open_run_folder(config.run, self._rank, self._redaction())
+        folder = self._run_folder = open_run_folder(config.run, self._rank, guard, self._redaction())
         self._folder = folder.path
         if folder.note and shows:
             get_logger().warning("%s", folder.note)
         snapshot = config.snapshot
         profiler = MemoryProfiler(
-            config.profiling, folder, snapshot=snapshot, guard=guard, on_window=lambda w: monitor.log(w), console=shows
+            config.profiling,
+            folder,
+            snapshot=snapshot,
+            guard=guard,
+            on_window=lambda window: monitor.log(window),
+            findings=lambda: list(monitor.findings),
+            console=shows,
         )
         wrote = profiler.ledger.snapshots.append
         flight = FlightRecorder(folder, config.oom, snapshot, guard, console=shows, wrote=wrote)
@@ -282,18 +305,48 @@ class MemoryCallback(Lifecycle):
         self._resources.enter_context(redacted_lines(get_logger(), redaction))
         return redaction
 
-    def _report_end(self, monitor: MemoryMonitor, profiler: MemoryProfiler, error: BaseException | None) -> None:
+    def _report_end(
+        self, monitor: MemoryMonitor, profiler: MemoryProfiler, error: BaseException | None, deadline: float
+    ) -> None:
         # after an exception the reason for a short run is known
         short_run = profiler.short_run() if error is None else None
         findings = [short_run] if short_run is not None else []
-        windows = profiler.ledger.recorded
-        if windows:
-            findings += self._guard.run("spikes in windows", _explained_spikes, monitor.findings, windows) or []
+        if self._run_folder is not None and profiler.ledger.windows:
+            # read where files are written: the disk may not answer
+            explain = partial(
+                self._guard.run, "spikes in windows", _explained_spikes, monitor.findings, profiler.ledger
+            )
+            findings += self._run_folder.writer.ask(lambda: explain() or [], deadline) or []
         for finding in findings:
             monitor.report(replace(finding, rank=self._rank.rank))
 
-    def _sum_up(self, monitor: MemoryMonitor, profiler: MemoryProfiler, error: BaseException | None) -> None:
+    def _end_files(self, deadline: float) -> Set[Path]:
+        """Wait for the files of the run; returns those that are there, as far as the disk says so."""
+        folder = self._run_folder
+        if folder is None or self.profiler is None:
+            return frozenset()
+        ledger = self.profiler.ledger
+        there = folder.writer.ask(lambda: {path for path in ledger.files if path.exists()}, deadline)
+        self._unwritten = folder.writer.end(deadline)
+        if self._unwritten and self.monitor is None:  # which says it otherwise, with its own files
+            self._guard.problems.append(unwritten_line(self._unwritten, folder.wait_seconds))
+            get_logger().warning("%s", self._guard.problems[-1])
+        return there or frozenset()
+
+    def _sum_up(
+        self,
+        monitor: MemoryMonitor,
+        profiler: MemoryProfiler,
+        error: BaseException | None,
+        there: Set[Path],
+    ) -> None:
         files, output = profiler.ledger, self.config.output
+        gone = sum(path not in there for path in files.files)
+        problems = [*self._guard.problems, *monitor.files.problems]
+        if self._run_folder is not None:
+            problems += self._run_folder.writer.problems
+        if gone:
+            problems.append(f"{gone} file{'s' * (gone > 1)} that had been written are gone from {self.folder}")
         self._summary = RunSummary(
             logdir=self.config.run.logdir,
             folder=str(self.folder),
@@ -303,13 +356,14 @@ class MemoryCallback(Lifecycle):
             verdicts=Findings(monitor.verdicts()),
             findings=Findings(monitor.findings),
             peaks=tuple(monitor.peaks()),
-            traces=tuple(map(str, files.traces)),
-            snapshots=tuple(map(str, files.snapshots)),
-            address_books=tuple(map(str, files.address_books)),
-            monitor_log=str(monitor.log_path) if monitor.log_path else None,
-            scalars=monitor.config.enabled and monitor.config.scalars,
+            traces=tuple(str(path) for path in files.traces if path in there),
+            snapshots=tuple(str(path) for path in files.snapshots if path in there),
+            address_books=tuple(str(path) for path in files.address_books if path in there),
+            monitor_log=str(monitor.log_path) if monitor.files.has_log else None,
+            scalars=monitor.files.has_scalars,
+            windows_deleted=files.deleted,
             profiler=files.cost(),
-            problems=tuple(self._guard.problems),
+            problems=tuple(problems),
             exception=type(error).__name__ if error is not None else None,
             out_of_memory=ran_out_of_memory(error, monitor.findings),
         )
@@ -338,8 +392,8 @@ def _stop(callback: weakref.ref[MemoryCallback]) -> None:
         alive.stop()
 
 
-def _explained_spikes(findings: list[Finding], windows: dict[Path, range]) -> list[Finding]:
+def _explained_spikes(findings: list[Finding], ledger: WindowLedger) -> list[Finding]:
     # imported late: it loads the trace reader, which would delay the start
     from tbmem.runtime.evidence.spike_explainer import explain_spikes
 
-    return explain_spikes(findings, windows)
+    return explain_spikes(findings, ledger.recorded)

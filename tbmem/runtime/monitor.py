@@ -30,12 +30,12 @@ from tbmem.runtime.background_writer import (
     Sink,
     log_end,
     log_header,
-    open_sinks,
 )
 from tbmem.runtime.device_judge import DeviceJudge
 from tbmem.runtime.evidence.investigator import Investigator, loop_frame
 from tbmem.runtime.evidence.peak_lines import PeakLines, PeakSource
 from tbmem.runtime.finding_listeners import FindingListeners, Listener
+from tbmem.runtime.log_files import LogFiles
 from tbmem.runtime.metric_sinks import MetricSinks, Sinks
 from tbmem.runtime.oom.flight_recorder import FlightRecorder
 from tbmem.runtime.process.accumulation import AccumulationNotice
@@ -63,8 +63,8 @@ _EARLY = (0.02, 0.05, 0.1, 0.2, 0.5)
 _WORKERS_SECONDS = 0.5
 _WORKERS_SHARE = 0.05  # of a processor; what is dear of it, their private memory, rations itself to one per cent
 _MAX_FINDINGS = 1000
-_FLUSH_SECONDS = 2.0
-"""Maximum time that a signal handler waits for the disk."""
+_FLUSH_SECONDS, _END_SECONDS = 2.0, 10.0
+"""Maximum time that a signal handler waits for the disk, and if the process ends then: schedulers kill it after 30."""
 
 
 class MemoryMonitor(Lifecycle):
@@ -134,6 +134,8 @@ class MemoryMonitor(Lifecycle):
         self._peak_lines: PeakLines | None = None
         self._devices: dict[str, DeviceJudge] = {}
         self._background: BackgroundWriter | None = None
+        self.files = LogFiles(None)
+        self._owns_folder = False
         self._accumulation = AccumulationNotice()
         self._every = self._thorough_step = self.config.log_every_n_steps
         self._step = self._judge_step = 0
@@ -172,7 +174,8 @@ class MemoryMonitor(Lifecycle):
         if isinstance(self._path, RunFolder):
             self._folder = self._path
         elif self._path is not None and rank.rank == 0:  # without a MemoryCallback, the other ranks write nothing
-            self._folder = RunFolder(self._path)
+            self._folder = RunFolder(self._path, guard=self._guard)
+            self._owns_folder = True
         if self._evidence is not None and self._evidence.enabled and self._patterns is not None:
             self._investigator = Investigator(self._evidence, self._folder, self._guard, self._is_free, self._room)
             self._peak_lines = PeakLines(self._peak_source(self._counters), self._guard)
@@ -185,9 +188,10 @@ class MemoryMonitor(Lifecycle):
             self._counters.refresh_workers, early=_EARLY, every=_WORKERS_SECONDS, share=_WORKERS_SHARE
         )
         tasks = [PeriodicTask(self._counters.refresh), children, PeriodicTask(self._flight.look_at_host)]
-        scalars = self._folder.path if self._folder is not None and self.config.scalars else None
-        lines = LineSink(self._every, self.config.line_seconds) if self._console else None
-        sinks = open_sinks(self._guard, self.log_path, scalars, lines, self._redaction)
+        self.files = LogFiles(self._folder, log=self.config.log, scalars=self.config.scalars)
+        lines = [LineSink(self._every, self.config.line_seconds)] if self._console else []
+        # files first: a signal may have interrupted the holder of the console's lock
+        sinks: list[Sink] = [*self.files.sinks, *lines]
         sinks += [FindingListeners(self._listeners, self._guard), self._metric_sinks, *self._record_sinks]
         self._metric_sinks.begin(self._folder.path if self._folder is not None else None, rank.rank)
         self._background = BackgroundWriter(sinks, tasks, self._guard, row_steps=self._every)
@@ -276,6 +280,10 @@ class MemoryMonitor(Lifecycle):
         # no end record: the run was killed
         self.log({"type": "signal", "name": "SIGTERM", "time": time.time(), "step": self._step, "ends": ends})
         self._background.flush(_FLUSH_SECONDS)
+        until = time.monotonic() + (_END_SECONDS if ends else _FLUSH_SECONDS)
+        self.files.wait(until)
+        if self._folder is not None and ends:
+            self._folder.end(until)
 
     def latest(self, device: str) -> MemorySample | None:
         """The last sample of a device."""
@@ -289,7 +297,8 @@ class MemoryMonitor(Lifecycle):
         last |= {sample.device: sample for sample in self._new}
         return RunContext(self._step + 1, tuple(self.findings), last, (self._rank or Rank()).rank)
 
-    def _stop(self, error: BaseException | None) -> None:
+    def _stop(self, error: BaseException | None, deadline: float | None = None, unwritten: Sequence[str] = ()) -> None:
+        """End the run; ``deadline``: of waiting for the disk; ``unwritten``: files that it has not taken."""
         if not self._is_running:
             return
         if self._owns_flight and self._flight is not None:
@@ -297,15 +306,16 @@ class MemoryMonitor(Lifecycle):
         self._ended = True
         end = self._guard.run(PART, self._finish, error)
         self.log(end or {"type": "end", "time": time.time(), "steps": self._step})
-        self._release()
+        self._release(deadline, unwritten)
 
-    def _release(self) -> None:
+    def _release(self, deadline: float | None = None, unwritten: Sequence[str] = ()) -> None:
         if self._investigator is not None:
             self._investigator.close()
         if self._peak_lines is not None:
             self._peak_lines.stop()
         if self._background is not None:
             self._background.stop()
+        self.files.end(deadline, with_folder=self._owns_folder, others=unwritten)
         if self._counters is not None:
             self._guard.run("monitor (switching off)", self._counters.close)
         self._resources.close()

@@ -20,7 +20,7 @@ from tbmem.model.monitor_log import WindowRecord
 from tbmem.model.sample import MemorySample
 from tbmem.present.lines import console_handler, get_logger, show_finding
 from tbmem.requirements import TorchFeature
-from tbmem.runtime.process.guard import WRITING, Guard
+from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.lifecycle import Lifecycle, find_rank
 from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.runtime.profiling.address_recorder import AddressRecorder
@@ -43,6 +43,7 @@ from tbmem.runtime.profiling.window import (
     WindowLedger,
     profiler_is_busy,
 )
+from tbmem.runtime.profiling.window_writer import WindowWriter
 from tbmem.sources.torch_state.out_of_memory import is_out_of_memory
 from tbmem.sources.torch_state.profiler_state import graph_nodes, in_backward
 from tbmem.units import format_bytes, parse_bytes
@@ -61,7 +62,8 @@ class MemoryProfiler(Lifecycle):
         folder: Run folder for the files.
         snapshot: Memory history to record over the same windows; off by default.
         guard: Handles errors.
-        on_window: Called with each window that was written.
+        on_window: Called with each window that was written, in the thread that wrote it.
+        findings: Returns what was found in the run so far: which windows are kept depends on it.
         console: Whether the schedule's states are logged as they come.
         **overrides: Fields of ``config`` by name, such as ``active=5``.
 
@@ -77,7 +79,8 @@ class MemoryProfiler(Lifecycle):
         *,
         snapshot: SnapshotConfig | None = None,
         guard: Guard | None = None,
-        on_window: Callable[[WindowRecord], None] | None = None,
+        on_window: Callable[[WindowRecord], object] = lambda record: None,
+        findings: Callable[[], Iterable[Finding]] = tuple,
         console: bool = True,
         **overrides: Any,
     ) -> None:
@@ -88,7 +91,8 @@ class MemoryProfiler(Lifecycle):
         self._snapshot = snapshot or SnapshotConfig(enabled=False)
         self._snapshots: Snapshots
         self._next_spike: NextSpike | None = None
-        self._on_window = on_window or (lambda record: None)
+        self._writer = WindowWriter(self.config.keep, self.ledger, self._guard, self._log, on_window, findings)
+        self._owns_folder = False
         self._level = logging.INFO if console else logging.DEBUG
         self._addresses = AddressRecorder()
         self._window: Window | None = None
@@ -109,6 +113,8 @@ class MemoryProfiler(Lifecycle):
 
     def _stop(self, error: BaseException | None) -> None:
         self.stop(error)
+        if self._owns_folder and isinstance(self._folder, RunFolder):
+            self._folder.end()
         finding = self.short_run()
         if finding is not None:
             show_finding(finding)
@@ -182,7 +188,8 @@ class MemoryProfiler(Lifecycle):
             RunFolderError: The folder cannot be written.
         """
         if not isinstance(self._folder, RunFolder) and (self.config.enabled or self._snapshot.enabled):
-            self._folder = RunFolder(self._folder, find_rank().rank)
+            self._folder = RunFolder(self._folder, find_rank().rank, guard=self._guard)
+            self._owns_folder = True
         self._begin()
         if not isinstance(self._folder, RunFolder):
             self._ended = True
@@ -240,16 +247,15 @@ class MemoryProfiler(Lifecycle):
             self._abandon()
 
     def snapshot(self, name: str) -> Path | None:
-        """Write a memory snapshot now; ``name`` is part of its file's name. ``None`` if the device supports none."""
+        """Take a memory snapshot, written in the background, ``name`` in its file's name; ``None`` if none can be."""
         return self._guard.run("snapshot", self._snapshots.write, name) if self._is_running else None
 
     def short_run(self) -> Finding | None:
         """A finding if the run ended before the schedule; ``None`` if all windows are complete."""
         if PART in self._guard.failed:
             return None
-        complete = sum(window.complete for window in self.ledger.windows)
-        steps, traces = max(self._step - 1, 0), len(self.ledger.traces)
-        return short_run_finding(self.config, steps, complete, traces, resumed_after=self._resumed_after)
+        steps, traces = max(self._step - 1, 0), len(self.ledger.windows)
+        return short_run_finding(self.config, steps, self.ledger.complete, traces, resumed_after=self._resumed_after)
 
     def _open(self) -> None:
         self._snapshots.find_history()
@@ -331,7 +337,10 @@ class MemoryProfiler(Lifecycle):
         return True
 
     def _prepare_window(self, number: int) -> None:
-        if WRITING in self._guard.failed or self._is_too_large:
+        if self._is_too_large:
+            return
+        if self._snapshots.folder.writer.is_full:
+            self._warn_once("profiler: windows are left out while the disk is behind: earlier ones wait to be written")
             return
         if threading.current_thread() is not threading.main_thread():
             # torch.profiler crashes the interpreter if its thread ends while it is on
@@ -399,20 +408,12 @@ class MemoryProfiler(Lifecycle):
 
     def _finish_window(self, window: Window, *, complete: bool) -> None:
         self._window = None
-        try:
-            result = window.finish(complete=complete)
-        except OSError as error:
-            self._guard.fail(WRITING, error)
-            return
-        self.ledger.add(result)
-        name = result.trace.name if result.trace is not None else "no trace"
-        size, seconds = format_bytes(result.bytes_written), result.writing_seconds
-        self._log("profiler · window %d written: %s (%s, %.1f s)", result.number, name, size, seconds)
-        if not result.history_is_whole and result.snapshot is not None:
-            self._snapshots.warn_of_overflow(result.snapshot.name)
-        first, last, files = result.steps[0], result.steps[-1], tuple(path.name for path in result.files)
-        record = WindowRecord(number=result.number, first_step=first, last_step=last, complete=complete, files=files)
-        self._on_window(record)
+        self._writer.put(window.result, window.finish(complete=complete))
+
+    def note_level(self, bytes_in_use: int) -> None:
+        """Note the highest level of the step that has just ended; windows with the highest are kept."""
+        if self._window is not None and self._window.is_recording:
+            self._window.result.peak = max(self._window.result.peak, bytes_in_use)
 
     def _steps(self, count: int) -> str:
         """The next ``count`` steps in words, ``'steps 4-6'``."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from functools import cached_property
+from contextlib import AbstractContextManager, closing, contextmanager
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from tbmem.analysis.recordings.result import Analysis
 from tbmem.analysis.recordings.span_tables import module_table, phase_table
 from tbmem.config.schema import ProfilingConfig, RunConfig
 from tbmem.errors import UsageError
+from tbmem.model.address_book import AddressBook
+from tbmem.model.files import address_book_name
 from tbmem.model.redaction import NOTHING_REDACTED, Redaction, redacted_lines
 from tbmem.model.span import ModuleMemory, PhaseMemory, as_plain
 from tbmem.present.lines import console_handler, get_logger
@@ -24,11 +26,14 @@ from tbmem.runtime.process.run_folder import RunFolder, open_run_folder
 from tbmem.runtime.profiling.address_recorder import AddressRecorder
 from tbmem.runtime.profiling.spans import ModuleSpans, PhaseSpans
 from tbmem.runtime.profiling.window import Window, profiler_is_busy
+from tbmem.runtime.profiling.window_files import WindowFiles
 from tbmem.sources.recording import read_recording
 from tbmem.sources.torch_state.memory_history import MemoryHistory, history_is_on
 from tbmem.units import format_bytes
 
 PART = "record"
+_BOOK_BYTES = 1 << 20
+"""About what an address book takes in memory."""
 
 
 class Recording:
@@ -131,7 +136,8 @@ def record(
         print(recording.phases, recording.modules)
 
     On CUDA and XPU the allocator's history is written as a snapshot that pytorch.org/memory_viz opens; on other
-    devices a torch.profiler trace is written. The files are written after an exception, too.
+    devices a torch.profiler trace is written. The files are written after an exception, too. The end of the block waits
+    for the disk, half a minute at most.
 
     Args:
         name: Folder below ``logdir``; numbered (``name_2``) if an earlier run has the name.
@@ -146,11 +152,11 @@ def record(
     """
     rank, guard, addresses = find_rank(), Guard(), AddressRecorder()
     redaction = Redaction.of_this_process(keep=[name]) if redact else NOTHING_REDACTED
-    folder = open_run_folder(RunConfig(logdir=logdir, name=name), rank, redaction)
+    folder = open_run_folder(RunConfig(logdir=logdir, name=name), rank, guard, redaction)
     recording = Recording(folder.path, ModuleSpans(model))
     history = MemoryHistory.of_this_process(max_entries)
     addresses.watch(model, *([optimizer] if optimizer is not None else []))
-    with console_handler(), redacted_lines(get_logger(), redaction):
+    with console_handler(), redacted_lines(get_logger(), redaction), closing(folder):
         if folder.note and rank.rank == 0:
             get_logger().warning("record: %s", folder.note)
         if history is not None:
@@ -165,6 +171,15 @@ def record(
         else:
             with _trace(folder, addresses, guard, recording):
                 yield recording
+
+
+def _write_book(book: AddressBook, folder: RunFolder, path: Path, recording: Recording) -> None:
+    recording.files.append(folder.write_now(path, book.save))
+
+
+def _write_window(files: WindowFiles, recording: Recording) -> None:
+    recording.files += [path for path in files.write() if path is not None]
+    files.close()
 
 
 @contextmanager
@@ -196,11 +211,15 @@ def _write_history(
     if not history.is_own and not history_is_on():
         get_logger().warning("record: the memory history that was on before has ended, and its events are lost")
     path = folder.snapshot(1)
-    if guard.run(PART, history.write, path, redaction=folder.redaction) is False:
+    data, is_whole = guard.run(PART, history.pickled, redaction=folder.redaction) or (None, True)
+    if not is_whole:
         get_logger().warning("record: the ring buffer is full, the first events are lost; raise max_entries")
     book = guard.run(PART, addresses.end, {"snapshot": path.name})
-    book_path = guard.run(PART, folder.write_address_book, book, path) if book is not None else None
-    recording.files += [file for file in (path, book_path) if file is not None and file.exists()]
+    if data is not None:
+        folder.write(path, data, then=lambda: recording.files.append(path))
+    if book is not None:
+        beside = path.with_name(address_book_name(path.name))
+        folder.writer.put(beside.name, _BOOK_BYTES, lambda: _write_book(book, folder, beside, recording))
 
 
 @contextmanager
@@ -214,8 +233,10 @@ def _trace(folder: RunFolder, addresses: AddressRecorder, guard: Guard, recordin
 
     def finish() -> None:
         if window.is_recording:
-            result = guard.run(PART, window.finish, complete=True)
-            recording.files += result.files if result is not None else []
+            files = guard.run(PART, window.finish, complete=True)
+            if files is not None:
+                write = partial(_write_window, files, recording)
+                folder.writer.put(files.trace.name, files.size, write, dropped=files.close)
 
     def give_way() -> None:
         get_logger().warning("record: the program starts a torch profiler of its own; what follows is not recorded")

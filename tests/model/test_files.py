@@ -149,7 +149,8 @@ def test_a_device_is_written_to_and_stays_one() -> None:
 def test_compress(tmp_path: Path) -> None:
     (tmp_path / "plain").write_bytes(b"x" * 10_000)
 
-    compress(tmp_path / "plain", tmp_path / "packed")
+    with open(tmp_path / "plain", "rb") as plain:
+        compress(plain, tmp_path / "packed")
 
     assert gzip.decompress((tmp_path / "packed").read_bytes()) == b"x" * 10_000
 

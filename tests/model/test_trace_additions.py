@@ -18,7 +18,8 @@ def test_it_is_read_as_it_was_added_and_the_trace_is_json_still(tmp_path: Path) 
     older = OlderStorages(address=np.array([1 << 46]), bytes=np.array([8]), freed_ns=np.array([-1]))
     lines = TimedLines.of({1_790_857_026_000_000_100: 7, 1_790_857_026_000_000_000: 12})
 
-    TraceAdditions(calls=lines, files={"a.py": "/b/a.py"}, older=older).append_to(path)
+    with open(path, "r+b") as trace:
+        TraceAdditions(calls=lines, files={"a.py": "/b/a.py"}, older=older).append_to(trace)
 
     about = json.loads(path.read_text())
     assert about["traceEvents"] == [{"ph": "X"}]
@@ -55,6 +56,7 @@ def test_a_file_that_is_no_object_is_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_text("[1, 2]")
 
-    TraceAdditions().append_to(path)
+    with open(path, "r+b") as trace:
+        TraceAdditions().append_to(trace)
 
     assert path.read_text() == "[1, 2]"

@@ -158,7 +158,7 @@ def test_records_are_displayed_as_html(cells: dict[str, Cell]) -> None:
 
 def test_nothing_is_left(cells: dict[str, Cell]) -> None:
     # a callback that was not stopped ends when its variable gets another
-    assert cells["not stopped again"].value == "['tbmem']"
+    assert cells["not stopped again"].value == "['tbmem', 'tbmem log', 'tbmem log']"
     assert cells["stop"].value == "[]"
     assert cells["unload"].value == "0"
     assert "Cell magic `%%tbmem` not found" in cells["gone"].stream("stderr")

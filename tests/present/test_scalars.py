@@ -11,14 +11,15 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 from tbmem.model.sample import MemorySample
-from tbmem.present.scalars import GIB_TAGS, ScalarWriter, scalar_values
+from tbmem.present.scalars import GIB_TAGS, ScalarEncoder, scalar_values
 from tests.conftest import GIB, MakeSample
 
 
-def write(folder: Path, samples: Sequence[MemorySample], *, several: bool = False) -> None:
-    writer = ScalarWriter(folder)
-    writer.write(samples, several=several)
-    writer.close()
+def write(folder: Path, samples: Sequence[MemorySample], *, several: bool = False) -> Path:
+    encoder = ScalarEncoder()
+    path = folder / encoder.file_name(1000.0)
+    path.write_bytes(b"".join([encoder.first_record(1000.0), *encoder.records(samples, several=several)]))
+    return path
 
 
 def read(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -101,44 +102,21 @@ def test_several_devices_have_tags_of_their_own(tmp_path: Path, make_sample: Mak
     assert "memory/allocated" not in points
 
 
-def test_what_was_written_can_be_read_while_the_run_goes_on(tmp_path: Path, make_sample: MakeSample) -> None:
-    # given
-    writer = ScalarWriter(tmp_path)
-    writer.write([make_sample(1, 45.0)])
-    # when / then
-    assert read(tmp_path)["memory/allocated"] == [(1, 45.0)]
-    writer.close()
-
-
-def test_two_writers_in_one_folder_have_two_files(tmp_path: Path, make_sample: MakeSample) -> None:
-    # given
-    first, second = ScalarWriter(tmp_path), ScalarWriter(tmp_path)
-    # when
-    first.write([make_sample(1, 45.0)])
-    second.write([make_sample(2, 46.0)])
-    first.close()
-    second.close()
+def test_two_files_of_one_folder_have_two_names(tmp_path: Path, make_sample: MakeSample) -> None:
+    # given / when
+    first, second = (write(tmp_path, [make_sample(step, 45.0)]) for step in (1, 2))
     # then
-    files = list(tmp_path.glob("events.out.tfevents.*"))
-    assert sorted(files) == sorted([first.path, second.path])
-    assert len(files) == 2
+    assert sorted(tmp_path.glob("events.out.tfevents.*")) == sorted([first, second])
+    assert first != second
 
 
 def test_a_file_cut_off_by_a_kill_keeps_its_earlier_points(tmp_path: Path, make_sample: MakeSample) -> None:
     # given
-    writer = ScalarWriter(tmp_path)
-    writer.write([make_sample(1, 45.0)])
-    writer.write([make_sample(2, 46.0)])
-    writer.close()
+    path = write(tmp_path, [make_sample(1, 45.0), make_sample(2, 46.0)])
     # when
-    writer.path.write_bytes(writer.path.read_bytes()[:-9])
+    path.write_bytes(path.read_bytes()[:-9])
     # then
     assert read(tmp_path)["memory/allocated"] == [(1, 45.0)]
-
-
-def test_a_folder_that_is_not_there_is_an_os_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        ScalarWriter(tmp_path / "nowhere")
 
 
 def test_the_utilization_is_that_of_the_peak(make_sample: MakeSample) -> None:
@@ -152,10 +130,8 @@ def test_tensorboards_own_reader_finds_no_damage(tmp_path: Path, make_sample: Ma
     # given steps whose numbers take one, two and three bytes
     samples = [make_sample(step, 45.0) for step in range(0, 20_000, 50)]
     samples += [make_sample(20_000, 1.0)._replace(peak_allocated=None)]
-    writer = ScalarWriter(tmp_path)
     # when
-    writer.write(samples)
-    writer.close()
+    path = write(tmp_path, samples)
     # then: it compares every checksum
-    events = list(EventFileLoader(str(writer.path)).Load())
+    events = list(EventFileLoader(str(path)).Load())
     assert [event.step for event in events[1:]] == [sample.step for sample in samples]

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 import torch
@@ -245,23 +245,24 @@ def test_two_profilers_at_once_take_turns(tmp_path: Path, train_step: TrainStep)
     assert (len(first.ledger.traces), len(second.ledger.traces)) == (1, 1)
 
 
-def test_a_disk_that_is_full_switches_it_off_once(
+def test_a_disk_that_stays_full_is_one_warning_and_the_end_says_what_is_missing(
     tmp_path: Path, train_step: TrainStep, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # given a disk that has no room for traces
-    def refuse(source: Path, target: Path) -> None:
+    def refuse(source: BinaryIO, target: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tbmem.runtime.profiling.window.compress", refuse)
+    monkeypatch.setattr("tbmem.runtime.profiling.window_files.compress", refuse)
     profiler = MemoryProfiler(folder=tmp_path, wait=0, warmup=1, active=1, repeat=3)
 
     # when three windows are due
     with caplog.at_level(logging.WARNING, "tbmem"):
         _run(profiler, train_step, 8)
 
-    # then the training went on, there is one warning, and no half file
-    assert len(caplog.records) == 1
-    assert "No space left on device" in caplog.text
+    # then the training went on, there is one warning and one line at the end, and no half file
+    first, last = caplog.messages
+    assert "No space left on device" in first
+    assert last.endswith("window 1, window 2, window 3")
     assert not list(tmp_path.glob("*.partial*"))
     assert profiler.ledger.traces == []
 

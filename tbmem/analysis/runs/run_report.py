@@ -12,7 +12,7 @@ from tbmem.analysis.plots.curves import even_intervals, extremes
 from tbmem.analysis.runs.run_status import RankState, RunStatus, run_status, skipped_note
 from tbmem.model.columns import F64, I64
 from tbmem.model.finding import Finding
-from tbmem.model.monitor_log import Header, MonitorLog, SampleRow
+from tbmem.model.monitor_log import Header, MonitorLog, SampleRow, gap_notes
 from tbmem.model.run_summary import Peak
 
 _MAX_ROWS = 4000
@@ -155,6 +155,7 @@ def run_report(
 def _notes(rank: int, log: MonitorLog) -> Iterator[str]:
     if log.damaged_lines:
         yield f"Rank {rank}: {skipped_note(log.damaged_lines)}."
+    yield from gap_notes(log.gaps, rank)
     if len(log.headers) > 1:
         yield f"Rank {rank}: the run was begun or resumed {len(log.headers)} times; the later steps count."
     if not log.rows:

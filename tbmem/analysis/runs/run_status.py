@@ -12,7 +12,7 @@ from tbmem.analysis.growth_rate import ENOUGH_STEPS
 from tbmem.analysis.runs.device_history import DeviceHistory
 from tbmem.config.schema import PatternsConfig
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.model.monitor_log import End, Header, MonitorLog, Signal
+from tbmem.model.monitor_log import End, Header, LogGap, MonitorLog, Signal, gap_notes
 from tbmem.units import format_duration
 
 _MAX_FINDINGS = 200
@@ -69,12 +69,14 @@ class RankState:
         self.skipped = 0
         """Records of its log that could not be read."""
         self.findings: list[Finding] = []
+        self.gaps: list[LogGap] = []
+        """Times of which the log may lack something."""
         self._devices: dict[str, DeviceHistory] = {}
 
     def add(self, piece: MonitorLog) -> None:
         """Add a piece of the log; with a header the run begins anew."""
         for header in piece.headers:
-            self.header, self.findings, self._devices = header, [], {}
+            self.header, self.findings, self.gaps, self._devices = header, [], [], {}
             self.end = self.signal = self.is_alive = None
             self.has_begun = False
         for row in piece.rows:
@@ -86,6 +88,7 @@ class RankState:
             self._devices[device].add(row)
         self.findings = (self.findings + piece.findings)[-_MAX_FINDINGS:]
         self.has_begun = self.has_begun or bool(piece.rows or piece.findings or piece.windows)
+        self.gaps = (self.gaps + piece.gaps)[-_MAX_FINDINGS:]
         self.end = piece.end or self.end
         self.signal = piece.signal or self.signal
         self.skipped += piece.damaged_lines
@@ -267,4 +270,4 @@ def status_notes(states: Sequence[RankState], now: float, done: str = "judged") 
     pairs = [(state, rank_status(state, now)) for state in states]
     broken = [(state, status) for state, status in pairs if status.standing is not Standing.ENDED]
     ends = [f"rank {state.rank}: {status.text}; it is {done} up to step {state.step}" for state, status in broken]
-    return [*skipped, *ends]
+    return [*skipped, *ends, *(note for state in states for note in gap_notes(state.gaps, state.rank))]

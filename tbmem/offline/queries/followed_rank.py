@@ -29,7 +29,8 @@ class FollowedRank:
         self.log = ColumnLog(path)
         self.state = RankState()
         # what the state already has
-        self._rest, self._starts, self._findings = self.log.rest, 0, 0
+        self._rest, self._starts = self.log.rest, 0
+        self._findings = self._gaps = 0
         self._counts: dict[tuple[int, str], int] = {}
         self._extremes: dict[tuple[int, str], ExtremeRows] = {}
 
@@ -37,7 +38,8 @@ class FollowedRank:
     def rest(self) -> MonitorLog:
         """The records without samples."""
         rest = self.log.rest
-        return replace(rest, headers=[*rest.headers], findings=[*rest.findings], windows=[*rest.windows])
+        headers, findings, windows, gaps = [*rest.headers], [*rest.findings], [*rest.windows], [*rest.gaps]
+        return replace(rest, headers=headers, findings=findings, windows=windows, gaps=gaps)
 
     def read(self) -> list[DeviceSeries]:
         """Read on; raises as :meth:`ColumnLog.read`."""
@@ -53,15 +55,17 @@ class FollowedRank:
         for device in devices:
             rows = _state_rows(device, self._counts.get(device[:2], 0))
             self.state.add(MonitorLog(rows=sample_rows(device, rows)))
-        self.state.add(MonitorLog(findings=rest.findings[self._findings :], end=rest.end, signal=rest.signal))
+        findings, gaps = rest.findings[self._findings :], rest.gaps[self._gaps :]
+        self.state.add(MonitorLog(findings=findings, gaps=gaps, end=rest.end, signal=rest.signal))
         self.state.has_begun = self.state.has_begun or bool(rest.windows)
-        self._counts, self._findings = counts, len(rest.findings)
+        self._counts, self._findings, self._gaps = counts, len(rest.findings), len(rest.gaps)
         return [DeviceSeries(*device, self._extremes.setdefault(device[:2], ExtremeRows())) for device in devices]
 
     def _begin_anew(self) -> None:
         """The log was replaced, or a run was resumed in it."""
         self.state.__init__()  # type: ignore[misc]
-        self._rest, self._starts, self._findings = self.log.rest, len(self.log.rest.headers), 0
+        self._rest, self._starts = self.log.rest, len(self.log.rest.headers)
+        self._findings = self._gaps = 0
         self._counts, self._extremes = {}, {}
 
 

@@ -14,7 +14,7 @@ from tbmem.analysis.recordings.analyzer import analyze
 from tbmem.analysis.runs.run_status import RankState, RunStatus, run_status, skipped_note
 from tbmem.errors import FileFormatError, TbmemError, UsageError
 from tbmem.model.finding import Finding
-from tbmem.model.monitor_log import MonitorLog
+from tbmem.model.monitor_log import MonitorLog, gap_notes
 from tbmem.model.progress import CancelledError, Work, progress, working
 from tbmem.offline.queries.followed_rank import FollowedRank
 from tbmem.present.views.live import DeviceSeries, LoggedRun
@@ -271,6 +271,7 @@ def _notes(log: MonitorLog, rank: int) -> list[str]:
     notes = []
     if log.damaged_lines:
         notes.append(f"Rank {rank}: {skipped_note(log.damaged_lines)}.")
+    notes += gap_notes(log.gaps, rank)
     if len(log.headers) > 1:
         notes.append(f"Rank {rank}: the run was begun or resumed {len(log.headers)} times.")
     return notes

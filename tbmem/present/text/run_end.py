@@ -26,7 +26,10 @@ def summary_view(summary: RunSummary) -> dict[str, Any]:
             for peak in summary.peaks
         },
         **{name: list(getattr(summary, name)) for name in ("traces", "snapshots", "address_books", "problems")},
-        **{name: getattr(summary, name) for name in ("monitor_log", "steps", "rank", "logdir", "exception")},
+        **{
+            name: getattr(summary, name)
+            for name in ("monitor_log", "steps", "rank", "logdir", "exception", "windows_deleted")
+        },
         "run": summary.folder,
         "seconds": round(summary.seconds, 3),
         "findings": [finding.to_dict() for finding in summary.findings],
@@ -94,7 +97,7 @@ def _cost_line(cost: ProfilerCost) -> str:
     if cost.slowdown is not None:
         much = f"{cost.slowdown:.1f} times as long as" if cost.slowdown > _NOTICEABLE else "no longer than"
         parts.append(f"a recorded step took {much} a plain one")
-    parts.append(f"{format_duration(cost.writing_seconds)} to write {format_bytes(cost.trace_bytes)}")
+    parts.append(f"training waited {format_duration(cost.writing_seconds)} for {format_bytes(cost.trace_bytes)}")
     if cost.host_bytes is not None:
         parts.append(f"up to {format_bytes(cost.host_bytes)} of host memory")
     return SEPARATOR.join(parts)
@@ -108,4 +111,6 @@ def _written(summary: RunSummary) -> str:
     }
     parts = [f"{number} {word}{'s' if number > 1 else ''}" for word, number in counts.items() if number]
     live = [word for word, there in (("live log", summary.monitor_log), ("scalars", summary.scalars)) if there]
-    return ", ".join([*parts, *([f"the {' and '.join(live)}"] if live else [])])
+    written = ", ".join([*parts, *([f"the {' and '.join(live)}"] if live else [])])
+    deleted = f" (those of {summary.windows_deleted} more windows are deleted, profiling.keep)"
+    return written + deleted * (summary.windows_deleted > 0)

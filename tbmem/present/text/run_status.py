@@ -11,6 +11,7 @@ from rich.text import Text
 from tbmem.analysis.runs.device_history import DeviceHistory
 from tbmem.analysis.runs.run_status import RankState, rank_status, run_status, skipped_note, standing
 from tbmem.model.finding import Finding, FindingKind, Severity
+from tbmem.model.monitor_log import gap_notes
 from tbmem.present.lines import SEPARATOR, device_label, finding_line, peak_word
 from tbmem.units import format_bytes, format_signed, format_speed
 
@@ -40,6 +41,7 @@ def run_view(name: str, states: Sequence[RankState], now: float, errors: Sequenc
         "errors": list(errors),
         "ranks": [_rank_view(state, now) for state in states],
         "findings": [finding.to_dict() for finding in findings],
+        "notes": [note for state in states for note in gap_notes(state.gaps, state.rank)],
     }
 
 
@@ -89,6 +91,9 @@ def run_lines(view: dict[str, Any], *, width: int = 80, findings: int = 3) -> li
         text, style = finding_line(finding), _SEVERITY_STYLES[finding.severity]
         wrapped = textwrap.wrap(text, width, subsequent_indent="  ", max_lines=3, placeholder=" …")
         lines += [Text(line, style=style) for line in wrapped]
+    lines += [
+        Text(line) for note in view.get("notes", ()) for line in textwrap.wrap(note, width, subsequent_indent="  ")
+    ]
     for line in lines:
         line.truncate(width, overflow="ellipsis")
     return lines

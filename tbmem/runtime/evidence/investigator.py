@@ -15,9 +15,9 @@ from tbmem.analysis.detector.detector import Detector
 from tbmem.analysis.diagnosis.leak_cause import explain, working_sets
 from tbmem.config.schema import EvidenceConfig
 from tbmem.model.evidence import Channel, Conclusion, Evidence, Outcome, Suspicion
-from tbmem.model.files import atomic_write, evidence_name
+from tbmem.model.files import evidence_name
 from tbmem.model.finding import Finding
-from tbmem.runtime.process.guard import WRITING, Guard
+from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.sources.counters.own_memory import OwnUse
 from tbmem.sources.program.ownership import stack_of
@@ -157,7 +157,7 @@ class Investigator:
                 working_sets=self._working_sets,
             )
             self._inconclusive[suspect] += conclusion.outcome is Outcome.OPEN
-            path = self._guard.run(WRITING, self._write, suspicion, evidence, conclusion)
+            path = self._write(suspicion, evidence, conclusion)
             files = [file.name for file in (path, self._snapshot) if file is not None]
             if files:
                 conclusion = replace(conclusion, evidence={**conclusion.evidence, "files": files})
@@ -187,16 +187,17 @@ class Investigator:
 
         if isinstance(births, HistorySurvivors) and self._folder is not None:
             path = self._folder.snapshot(f"evidence-{self._windows}")
-            self._guard.run(WRITING, births.snapshot, path, self._folder.redaction)
-            self._snapshot = path if path.exists() else None
+            data = self._guard.run("evidence (snapshot)", births.snapshot, self._folder.redaction)
+            if data is not None:
+                self._folder.write(path, data)
+                self._snapshot = path
 
     def _write(self, suspicion: Suspicion, evidence: Evidence, conclusion: Conclusion) -> Path | None:
         if self._folder is None:
             return None
         path = self._folder.path / evidence_name(self._windows)
         content = {"suspicion": asdict(suspicion), "evidence": asdict(evidence), "conclusion": asdict(conclusion)}
-        with atomic_write(path) as partial:
-            partial.write_text(json.dumps(self._folder.redaction.value(content), indent=1) + "\n", encoding="utf-8")
+        self._folder.write(path, f"{json.dumps(self._folder.redaction.value(content), indent=1)}\n".encode())
         return path
 
 

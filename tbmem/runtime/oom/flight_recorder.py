@@ -19,7 +19,7 @@ from tbmem.present.text.oom_report import near_sentence, shortage_lines, shortag
 from tbmem.runtime.oom import cuda_observer as oom_observer
 from tbmem.runtime.oom.cuda_observer import FailedRequest
 from tbmem.runtime.oom.sigterm import forget_sigterm, on_sigterm
-from tbmem.runtime.process.guard import WRITING, Guard
+from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.lifecycle import Process
 from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.sources.counters.memory_limits import HostState, host_state
@@ -170,10 +170,9 @@ class FlightRecorder:
         snapshot = history.take() if history is not None else None
         files: tuple[str, ...] = ()
         if self._folder is not None and history is not None and self._snapshot.enabled and self._snapshot.on_oom:
-            path = self._folder.snapshot("oom")
-            if self._guard.run(WRITING, history.write, path, snapshot, self._folder.redaction) is not None:
-                self._wrote(path)
-                files = (path.name,)
+            path, (data, _) = self._folder.snapshot("oom"), history.pickled(snapshot, self._folder.redaction)
+            self._folder.write(path, data, then=lambda: self._wrote(path))
+            files = (path.name,)
         return _Reported(_shortages().device_report(request, self._run.situation(), snapshot), files)
 
     def _look_back(self, error: BaseException) -> OomReport:
@@ -210,8 +209,9 @@ class FlightRecorder:
         lines = shortage_lines(report)
         if self._folder is not None:
             text = "\n".join([message, "", *lines, *more]) + "\n"
-            path = self._guard.run(WRITING, self._folder.write_shortage, text, word)
-            files += [path.name] if path is not None else []
+            path = self._folder.shortage(word)
+            self._folder.write(path, self._folder.redaction.text(text).encode())
+            files.append(path.name)
         self._run.report(
             Finding(
                 kind=kind,

@@ -8,7 +8,7 @@ import socket
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, count
 from pathlib import Path
 
@@ -17,10 +17,14 @@ import psutil
 from tbmem.config.schema import RunConfig
 from tbmem.errors import RunFolderError
 from tbmem.model import files
-from tbmem.model.address_book import AddressBook
 from tbmem.model.redaction import NOTHING_REDACTED, Redaction
+from tbmem.present.lines import get_logger
 from tbmem.regular_files import read_regular
+from tbmem.runtime.process.disk_notice import DiskNotice, FolderTaken
+from tbmem.runtime.process.file_writer import FileWriter
+from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.lifecycle import Rank
+from tbmem.units import parse_bytes
 
 _JOB_VARIABLES = ("SLURM_JOB_ID", "LSB_JOBID", "PBS_JOBID", "TORCHELASTIC_RUN_ID")
 """Variables with one value per job, the same on all ranks."""
@@ -28,14 +32,30 @@ _LAUNCH_VARIABLES = (
     *("TORCHELASTIC_RESTART_COUNT", "SLURM_STEP_ID", "SLURM_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE"),
 )
 """Variables that differ between launches of a job and are the same on all ranks."""
+_NAMED = 8
 _LOOKS, _BETWEEN_LOOKS = 20, 0.05
 """Number of attempts, and seconds between them, to read an owner's file that is still empty."""
+
+
+def unwritten_line(names: Sequence[str], seconds: float) -> str:
+    """What the disk has not taken at the end of a run."""
+    most = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    return f"not written: the disk has not taken these by the end of the run (run.wait_seconds={seconds:g}): {most}"
 
 
 class RunFolder:
     """The files of one rank of a run; raises RunFolderError if the folder cannot be made or written."""
 
-    def __init__(self, path: str | os.PathLike[str], rank: int = 0, redaction: Redaction = NOTHING_REDACTED) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        rank: int = 0,
+        *,
+        owner: tuple[Path, str] | None = None,
+        guard: Guard | None = None,
+        config: RunConfig | None = None,
+        redaction: Redaction = NOTHING_REDACTED,
+    ) -> None:
         self.redaction = redaction
         """What is left out of the folder's files (``output.redact``)."""
         # absolute: the program may change its working directory
@@ -44,10 +64,17 @@ class RunFolder:
         self.monitor_log = self.path / files.MONITOR_LOG
         self.note = ""
         """A line for the user; may be empty."""
+        self.notice = DiskNotice()
+        config = config or RunConfig()
+        self.wait_seconds = config.wait_seconds
+        """Maximum time that the end of the run waits for the disk."""
+        self.writer = FileWriter(guard or Guard(), self.notice, parse_bytes(config.max_waiting))
+        self._owner = owner
         try:
             (self.path / files.PLUGIN_FOLDER).mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.path):
                 pass
+            self._names = set(os.listdir(self.path))
         except OSError as error:
             raise RunFolderError(
                 f"run.logdir: cannot write to {self.path}: {error.strerror or error}; set run.logdir to a folder that"
@@ -64,50 +91,109 @@ class RunFolder:
         return self._unused(files.snapshot_name(self.worker, each) for each in labels)
 
     def _unused(self, names: Iterator[str]) -> Path:
-        return next(path for name in names if not (path := self.path / name).exists())
+        """A path that is given once; nothing is asked of the disk, which may not answer."""
+        name = next(name for name in names if name not in self._names)
+        self._names.add(name)
+        return self.path / name
 
-    def write_shortage(self, text: str, word: str) -> Path:
-        """Write an out-of-memory report atomically; a second one has a number. May raise OSError."""
-        path = self._unused(files.oom_report_name(self.worker, each) for each in _numbered(word))
+    def shortage(self, word: str) -> Path:
+        """Unused path of an out-of-memory report; that of a second one has a number."""
+        return self._unused(files.oom_report_name(self.worker, each) for each in _numbered(word))
+
+    def prepare(self) -> None:
+        """Make the folder again if it was deleted; called before each file is written. May raise OSError.
+
+        Raises:
+            FolderTaken: Another run has claimed the folder since.
+        """
+        plugin = self.path / files.PLUGIN_FOLDER
+        is_there = plugin.is_dir()
+        if not is_there:
+            plugin.mkdir(parents=True, exist_ok=True)
+            self.notice.deleted()
+        if self._owner is None:
+            return
+        file, owner = self._owner
+        if not is_there:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            _create(file, owner)
+        if file.exists() and (found := _read_owner(file)) and found != owner:
+            raise FolderTaken(f"another run has begun in {self.path}")
+
+    def write(self, path: Path, data: bytes, *, must: bool = True, then: Callable[[], object] = lambda: None) -> None:
+        """Have a file written in the background, completely or not at all, and call ``then`` in that thread.
+
+        ``must``: dropped last if the disk does not keep up.
+        """
+
+        def write() -> None:
+            self.write_now(path, lambda partial: partial.write_bytes(data))
+            then()
+
+        self.writer.put(path.name, len(data), write, must=must)
+
+    def end(self, deadline: float | None = None) -> list[str]:
+        """Wait for what is to be written, ``wait_seconds`` by default, and say what was not.
+
+        Args:
+            deadline: Of ``time.monotonic``.
+
+        Returns:
+            Names of what was not written.
+        """
+        left = self.writer.end(time.monotonic() + self.wait_seconds if deadline is None else deadline)
+        if left:
+            get_logger().warning("%s", unwritten_line(left, self.wait_seconds))
+        return left
+
+    def close(self) -> None:
+        """``end`` after ``wait_seconds``, for ``contextlib.closing``."""
+        self.end()
+
+    def write_now(self, path: Path, fill: Callable[[Path], object]) -> Path:
+        """Write a file atomically, in the thread of ``writer``: ``fill`` writes a temporary one. May raise OSError."""
+        self.prepare()
         with files.atomic_write(path) as partial:
-            partial.write_text(self.redaction.text(text), encoding="utf-8")
+            fill(partial)
         return path
 
-    def write_address_book(self, book: AddressBook, beside: Path) -> Path:
-        """Write the address book of a trace or snapshot atomically. May raise OSError."""
-        path = beside.with_name(files.address_book_name(beside.name))
-        with files.atomic_write(path) as partial:
-            book.save(partial)
-        return path
 
-
-def open_run_folder(config: RunConfig, rank: Rank, redaction: Redaction = NOTHING_REDACTED) -> RunFolder:
+def open_run_folder(
+    config: RunConfig, rank: Rank, guard: Guard | None = None, redaction: Redaction = NOTHING_REDACTED
+) -> RunFolder:
     """Create the folder of this rank; if an earlier run has the name, the folder is numbered and ``note`` says so."""
     logdir = Path(config.logdir).expanduser().absolute()
     name = config.name or (job_name(os.environ) if rank.world_size > 1 else _time_name(time.time()))
+    owner = _owner_of(rank)
     try:
-        run = claim_folder(logdir, name, rank)
+        run = claim_folder(logdir, name, rank, owner)
     except OSError:
         run = logdir / name  # RunFolder raises with the reason
     path = run / files.rank_folder(rank.rank) if config.several and rank.world_size > 1 else run
-    folder = RunFolder(path, rank.rank, redaction)
+    owned = (run / files.owner_name(), owner)
+    folder = RunFolder(path, rank.rank, owner=owned, guard=guard, config=config, redaction=redaction)
     if config.name and run != logdir / name:
         folder.note = f"{logdir / name} holds an earlier run: this one writes to {run}"
     return folder
 
 
-def claim_folder(logdir: Path, name: str, rank: Rank) -> Path:
+def claim_folder(logdir: Path, name: str, rank: Rank, owner: str = "") -> Path:
     """The run's folder: ``name``, or ``name_2``, ``name_3`` ... if an earlier run has the name. May raise OSError.
 
     The first process that creates the owner's file owns the folder. All ranks of a job compute the same owner without
-    communication. A rank claims a folder once, so that the ranks of a second run of the job take the next number.
+    communication (``owner``). A rank claims a folder once, so that the ranks of a second run of the job take the next
+    number.
     """
-    owner = launch_of(os.environ) if rank.world_size > 1 else uuid.uuid4().hex
+    owner = owner or _owner_of(rank)
     for number in count(1):
         folder = logdir / (f"{name}_{number}" if number > 1 else name)
         if _is_ours(folder, owner) and (rank.world_size == 1 or _create(folder / files.owner_name(rank.rank), owner)):
             return folder
     raise AssertionError  # numbers do not end
+
+
+def _owner_of(rank: Rank) -> str:
+    return launch_of(os.environ) if rank.world_size > 1 else uuid.uuid4().hex
 
 
 def _is_ours(folder: Path, owner: str) -> bool:

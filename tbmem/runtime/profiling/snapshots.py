@@ -35,8 +35,11 @@ class Snapshots:
             if self.history is not None and self._config.history == "run":
                 self.history.start()
 
-    def write(self, label: str) -> Path | None:
-        """Write a snapshot now; ``None`` if no device supports one."""
+    def write(self, label: str, *, must: bool = False) -> Path | None:
+        """Take a snapshot now, which is written in the background; ``None`` if no device supports one.
+
+        ``must``: dropped last if the disk does not keep up.
+        """
         history = self.history or MemoryHistory.of_this_process(self._config.max_entries)
         if history is None:
             line = (
@@ -46,18 +49,21 @@ class Snapshots:
             get_logger().info(line, label)
             return None
         path = self.folder.snapshot(label)
-        is_whole = history.write(path, redaction=self.folder.redaction)
-        self._written.append(path)
-        get_logger().info("snapshot written: %s", path.name)
+        data, is_whole = history.pickled(redaction=self.folder.redaction)
+        self.folder.write(path, data, must=must, then=lambda: self._add(path))
         if not is_whole:
             self.warn_of_overflow(path.name)
         return path
+
+    def _add(self, path: Path) -> None:
+        self._written.append(path)
+        get_logger().info("snapshot written: %s", path.name)
 
     def write_at_oom(self) -> None:
         """Write a snapshot after an out-of-memory error, if configured."""
         self.find_history()
         if self._config.on_oom and self.history is not None:
-            self.write("oom")
+            self.write("oom", must=True)
 
     def warn_of_overflow(self, name: str) -> None:
         """Warn that the history in a file is incomplete."""

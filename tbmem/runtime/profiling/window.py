@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -19,13 +19,15 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from tbmem.config.schema import ProfilingConfig
-from tbmem.model.files import atomic_write, compress
+from tbmem.model.address_book import AddressBook
 from tbmem.model.run_summary import ProfilerCost
 from tbmem.model.trace_additions import TraceAdditions
 from tbmem.present.lines import get_logger
 from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.runtime.profiling.address_recorder import AddressRecorder
+from tbmem.runtime.profiling.exported_trace import export_to_memory
 from tbmem.runtime.profiling.records_limit import RecordsLimit
+from tbmem.runtime.profiling.window_files import WindowFiles
 from tbmem.sources.counters.devices import devices_in_use
 from tbmem.sources.counters.host import HostMemory
 from tbmem.sources.counters.own_memory import OwnUse
@@ -63,12 +65,13 @@ class WindowResult:
     """False if the snapshot's ring buffer overflowed."""
     step_seconds: list[float] = field(default_factory=list)
     writing_seconds: float = 0.0
-    """Time in which the training loop waited for records to be collected and written."""
+    """Time in which the training loop waited for records to be collected; they are written in the background."""
     host_before: int = 0
     """Resident bytes of the process before the profiler was on."""
     host_after: int = 0
-    """Resident bytes with all records collected and written."""
-    bytes_written: int = 0
+    """Resident bytes with all records collected."""
+    peak: int = 0
+    """Bytes of the highest sample of its steps, to tell windows of one run from each other."""
 
     @property
     def files(self) -> list[Path]:
@@ -81,15 +84,41 @@ class WindowLedger:
     """Files and cost of a run's windows."""
 
     windows: list[WindowResult] = field(default_factory=list)
+    """Windows whose files are written, or are about to be."""
     snapshots: list[Path] = field(default_factory=list)
     """Snapshots of windows, of the user and of out-of-memory errors."""
     plain_steps: deque[float] = field(default_factory=lambda: deque(maxlen=PLAIN_STEPS))
+    deleted: int = 0
+    """Windows whose files were deleted since."""
+    _recorded_steps: deque[float] = field(default_factory=lambda: deque(maxlen=PLAIN_STEPS))
+    _totals: Counter[str] = field(default_factory=Counter)
+    _writing_seconds: float = 0.0
 
     def add(self, window: WindowResult) -> None:
-        """Add a finished window."""
+        """Add a window that has ended."""
         self.windows.append(window)
+        self._recorded_steps += window.step_seconds
+        host = max(window.host_after - window.host_before, 0)
+        self._totals.update(windows=1, complete=int(window.complete), steps=len(window.step_seconds))
+        self._totals["host"] = max(self._totals["host"], host)
+        self._writing_seconds += window.writing_seconds
+
+    def written(self, window: WindowResult, size: int) -> None:
+        """The files of a window are on the disk, ``size`` bytes of them."""
+        self._totals["bytes"] += size
         if window.snapshot is not None:
             self.snapshots.append(window.snapshot)
+
+    def remove(self, window: WindowResult) -> None:
+        """The files of a window are deleted, or will never be written."""
+        self.windows.remove(window)
+        self.deleted += bool(window.files)
+        self.snapshots[:] = [path for path in self.snapshots if path != window.snapshot]
+
+    @property
+    def complete(self) -> int:
+        """Number of windows all steps of which were run."""
+        return self._totals["complete"]
 
     @property
     def recorded(self) -> dict[Path, range]:
@@ -107,21 +136,25 @@ class WindowLedger:
         """The address books, in order."""
         return [window.address_book for window in self.windows if window.address_book is not None]
 
+    @property
+    def files(self) -> list[Path]:
+        """All files that were written and not deleted since."""
+        return list(dict.fromkeys([*self.traces, *self.address_books, *self.snapshots]))
+
     def cost(self) -> ProfilerCost | None:
         """Cost of profiling; ``None`` if no step was recorded."""
-        recorded = [seconds for window in self.windows for seconds in window.step_seconds]
-        if not recorded:
+        if not self._recorded_steps:
             return None
         from statistics import median  # slow to import
 
         return ProfilerCost(
-            windows=len(self.windows),
-            recorded_steps=len(recorded),
-            recorded_step_seconds=median(recorded),
+            windows=self._totals["windows"],
+            recorded_steps=self._totals["steps"],
+            recorded_step_seconds=median(self._recorded_steps),
             plain_step_seconds=median(self.plain_steps) if self.plain_steps else None,
-            writing_seconds=sum(window.writing_seconds for window in self.windows),
-            host_bytes=max(max(window.host_after - window.host_before, 0) for window in self.windows),
-            trace_bytes=sum(window.bytes_written for window in self.windows),
+            writing_seconds=self._writing_seconds,
+            host_bytes=self._totals["host"],
+            trace_bytes=self._totals["bytes"],
         )
 
 
@@ -247,8 +280,8 @@ class Window:
         self.result.steps.pop()
         self.result.step_seconds.pop()
 
-    def finish(self, *, complete: bool) -> WindowResult:
-        """Stop recording and write everything; after an OSError nothing is left switched on, and no half file."""
+    def finish(self, *, complete: bool) -> WindowFiles:
+        """Stop recording; what was recorded is in memory, to be written. Whatever is raised, nothing is left on."""
         assert self._trace is not None, "begin comes first"  # nosec B101  # for the type checker
         assert self._own_use is not None  # nosec B101  # for the type checker
         began = time.perf_counter()
@@ -256,25 +289,35 @@ class Window:
         self._end_limit()
         try:
             with self._own_use.working(collects=True):
-                self._write(self._trace)
+                return self._collect(self._trace)
         finally:
             self.discard()
             self.result.writing_seconds += time.perf_counter() - began
-        return self.result
 
-    def _write(self, trace: Path) -> None:
+    def _collect(self, trace: Path) -> WindowFiles:
         result = self.result
         self.end_step()
         self.mute()
-        self._write_book(trace)
+        book = self._end_book(trace)
         self._stop_profile()
+        snapshot = None
         if self._history is not None:
-            path = self._folder.snapshot(result.number)
-            result.history_is_whole = self._history.write(path, redaction=self._folder.redaction)
-            result.snapshot = path
-        self._write_trace(trace)
+            data, result.history_is_whole = self._history.pickled(redaction=self._folder.redaction)
+            snapshot = (self._folder.snapshot(result.number), data)
+        assert self._profile is not None  # nosec B101  # for the type checker
+        content = export_to_memory(self._profile.export_chrome_trace)
+        size = content.seek(0, os.SEEK_END) + (len(snapshot[1]) if snapshot is not None else 0)
+        additions = self._additions(self._profile)
         result.host_after = psutil.Process().memory_info().rss
-        result.bytes_written = sum(path.stat().st_size for path in result.files)
+        return WindowFiles(
+            folder=self._folder,
+            trace=trace,
+            content=content,
+            size=size,
+            additions=additions,
+            book=book,
+            snapshot=snapshot,
+        )
 
     def discard(self) -> None:
         """Switch everything off and write nothing more."""
@@ -346,27 +389,13 @@ class Window:
         profiler_state.let_collectives_settle()
         self._profile.stop_trace()
 
-    def _write_book(self, trace: Path) -> None:
+    def _end_book(self, trace: Path) -> AddressBook | None:
         if self._addresses is None:
-            return
+            return None
         result, steps = self.result, self.result.steps
         first, last = (steps[0], steps[-1]) if steps else (None, None)
         about = {"window": result.number, "first_step": first, "last_step": last, "complete": result.complete}
-        book = self._addresses.end({**about, "pid": os.getpid(), "trace": trace.name})
-        result.address_book = self._folder.write_address_book(book, trace)
-
-    def _write_trace(self, trace: Path) -> None:
-        assert self._profile is not None  # nosec B101  # for the type checker
-        with atomic_write(trace) as packed:
-            plain = packed.with_name(f"{packed.name}.json")
-            try:
-                self._profile.export_chrome_trace(str(plain))
-                self._additions(self._profile).append_to(plain)
-                self._folder.redaction.trace_file(plain)
-                compress(plain, packed)
-            finally:
-                plain.unlink(missing_ok=True)
-        self.result.trace = trace
+        return self._addresses.end({**about, "pid": os.getpid(), "trace": trace.name})
 
     def _additions(self, recorded: profile) -> TraceAdditions:
         """Information that the trace itself lacks; errors leave it out."""

@@ -7,10 +7,9 @@ import inspect
 import pickle  # nosec B403  # only writes
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from tbmem.model.files import SNAPSHOT_PROTOCOL, atomic_write
+from tbmem.model.files import SNAPSHOT_PROTOCOL
 from tbmem.model.redaction import NOTHING_REDACTED, Redaction
 from tbmem.sources.survivors.frame_lines import Frame
 from tbmem.sources.survivors.tracker import AllocationSite, Survivor, SurvivorTracker, no_operation, rises
@@ -90,16 +89,12 @@ class HistorySurvivors(SurvivorTracker):
                 self._is_owner = False
                 self._memory._record_memory_history(enabled=None)
 
-    def snapshot(self, path: Path, redaction: Redaction = NOTHING_REDACTED) -> None:
-        """Write the allocator's state and what history there is, before ``finish``; the file is complete or absent.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
-        with self._counted(), atomic_write(path) as partial, open(partial, "wb") as file:
+    def snapshot(self, redaction: Redaction = NOTHING_REDACTED) -> bytes:
+        """The allocator's state and what history there is as a snapshot's file has it, before ``finish``."""
+        with self._counted():
             snapshot = self._memory._snapshot()
             redaction.snapshot(snapshot)
-            pickle.dump(snapshot, file, protocol=SNAPSHOT_PROTOCOL)
+            return pickle.dumps(snapshot, protocol=SNAPSHOT_PROTOCOL)
 
     def _label(self, step: int) -> None:
         """Write the step's number onto its events, for who reads the snapshot (torch 2.13 and later)."""

@@ -96,13 +96,25 @@ class MemoryHistory:
         snapshot: dict[str, Any] = self._memory._snapshot()
         return snapshot
 
-    def write(
-        self, path: Path, snapshot: dict[str, Any] | None = None, redaction: Redaction = NOTHING_REDACTED
-    ) -> bool:
-        """Write a snapshot, by default one taken now; returns whether the ring buffer still held the whole history."""
+    def write(self, path: Path) -> bool:
+        """Write a snapshot taken now; returns whether the ring buffer still held the whole history."""
+        data, is_whole = self.pickled()
+        with atomic_write(path) as partial:
+            partial.write_bytes(data)
+        return is_whole
+
+    def pickled(
+        self, snapshot: dict[str, Any] | None = None, redaction: Redaction = NOTHING_REDACTED
+    ) -> tuple[bytes, bool]:
+        """The content of a snapshot's file, by default of one taken now.
+
+        Pickled at once: a million objects that wait for a disk would be searched by each collection of garbage.
+
+        Returns:
+            The pickle, and whether the ring buffer still held the whole history.
+        """
         snapshot = self.take() if snapshot is None else snapshot
         redaction.snapshot(snapshot)
-        with atomic_write(path) as partial, open(partial, "wb") as file:
-            pickle.dump(snapshot, file, protocol=SNAPSHOT_PROTOCOL)
+        data = pickle.dumps(snapshot, protocol=SNAPSHOT_PROTOCOL)
         capacity = self._owner.max_entries if self._owner is not None else self.max_entries
-        return all(len(trace) < capacity for trace in snapshot.get("device_traces", ()))
+        return data, all(len(trace) < capacity for trace in snapshot.get("device_traces", ()))

@@ -170,9 +170,11 @@ def test_a_run_has_only_so_many_sessions() -> None:
 
 def test_what_was_seen_is_written_beside_the_run(tmp_path: Path) -> None:
     # given
-    setting = Setting(FakeDetector(suspicion()), folder=RunFolder(tmp_path))
+    folder = RunFolder(tmp_path)
+    setting = Setting(FakeDetector(suspicion()), folder=folder)
     # when
     setting.run(48, 80)
+    folder.end()
     # then
     [conclusion] = setting.detector.concluded
     [name] = conclusion.evidence["files"]
@@ -186,9 +188,9 @@ def test_what_was_seen_is_written_beside_the_run(tmp_path: Path) -> None:
 class FakeDeviceBirths(FakeBirths, HistorySurvivors):
     """Survivors on a device that keeps a memory history."""
 
-    def snapshot(self, path: Path, redaction: Redaction = NOTHING_REDACTED) -> None:
+    def snapshot(self, redaction: Redaction = NOTHING_REDACTED) -> bytes:
         assert not self.is_finished
-        path.write_bytes(b"a pickle")
+        return b"a pickle"
 
 
 def test_a_devices_snapshot_lies_beside_the_run_too(tmp_path: Path) -> None:
@@ -197,6 +199,7 @@ def test_a_devices_snapshot_lies_beside_the_run_too(tmp_path: Path) -> None:
     setting = Setting(FakeDetector(suspicion()), births=FakeDeviceBirths(), folder=folder)
     # when
     setting.run(48, 80)
+    folder.end()
     # then
     assert setting.detector.concluded[0].evidence["files"] == [
         "evidence-1.json",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import pickle
+import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +78,9 @@ class _Run:
         self.report = self.told.append
         self.log = self.logged.append
         self.sample = MemorySample(step=4, time=0.0, device="cuda:0", device_total=80 * GIB, reserved=78 * GIB)
+        self.folder = RunFolder(folder, guard=self.guard)
         self.recorder = FlightRecorder(
-            RunFolder(folder),
+            self.folder,
             OomConfig(**config),
             SnapshotConfig(),
             self.guard,
@@ -98,6 +100,7 @@ class _Run:
 
     def __exit__(self, *_: object) -> None:
         self.recorder.close()
+        assert self.folder.end() == []
 
 
 def test_the_allocators_observer_writes_before_unwinding(
@@ -107,6 +110,8 @@ def test_the_allocators_observer_writes_before_unwinding(
     with _Run(tmp_path) as run:
         (forward,) = observer
         forward(0, 2 * GIB, 80 * GIB, GIB)
+
+        run.folder.end()
 
         # then the allocator's state is written, and nobody has been told of an end yet
         (snapshot,) = tmp_path.glob("*.oom.snapshot.pickle")
@@ -259,7 +264,7 @@ def test_a_container_that_fills_is_one_warning_with_its_holders(tmp_path: Path) 
 
 def test_a_container_that_fills_quickly_is_told_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # given 240 MiB left of 1 GiB, 100 MiB less than a second ago
-    now = iter((10.0, 11.0))
+    now = count(10.0)
     monkeypatch.setattr("tbmem.runtime.oom.flight_recorder.time.monotonic", lambda: next(now))
     with _Run(tmp_path) as run:
         for free in (340, 240):
@@ -333,10 +338,16 @@ def test_the_monitor_alone_tells_too(tmp_path: Path) -> None:
     assert len(list((tmp_path / "run").glob("*.oom.txt"))) == 1
 
 
-def test_a_folder_that_cannot_be_written_leaves_the_finding(tmp_path: Path) -> None:
-    with _Run(tmp_path) as run:
-        run.guard.failed.add("writing to the run folder")
-        run.recorder.end(CPU_ERROR)
-
-    assert replace(run.told[0], evidence={}).kind is FindingKind.OOM
-    assert run.told[0].evidence["files"] == []
+def test_a_folder_that_cannot_be_written_leaves_the_finding(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    # given a folder in whose place a file lies
+    run = _Run(tmp_path / "run")
+    shutil.rmtree(tmp_path / "run")
+    (tmp_path / "run").write_text("")
+    # when
+    run.recorder.open(run)
+    run.recorder.end(CPU_ERROR)
+    run.recorder.close()
+    # then the end says what was not written
+    assert run.folder.end() == run.told[0].evidence["files"]
+    assert run.told[0].kind is FindingKind.OOM
+    assert "not written: the disk has not taken these" in caplog.text

@@ -52,6 +52,7 @@ def test_the_next_step_that_needs_as_much_is_written_once(
     assert recorded == [60]
     assert awaited.device is None
     assert not cuda.memory.is_recording
+    snapshots.folder.end()
     assert [path.name.split(".")[1] for path in tmp_path.glob("*.pickle")] == ["spike60"]
 
 

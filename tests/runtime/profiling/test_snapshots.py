@@ -56,6 +56,7 @@ def test_a_full_ring_buffer_is_told(cuda: FakeCuda, tmp_path: Path, caplog: pyte
         path = snapshots.write("here")
     # then
     assert path is not None
+    snapshots.folder.end()
     assert "snapshot.max_entries=2" in caplog.text
     snapshots.stop()
 
@@ -64,5 +65,7 @@ def test_after_an_out_of_memory_error_one_is_written_only_if_wanted(cuda: FakeCu
     _snapshots(tmp_path, on_oom=False).write_at_oom()
     assert not list(tmp_path.glob("*.pickle"))
 
-    _snapshots(tmp_path).write_at_oom()
+    snapshots = _snapshots(tmp_path)
+    snapshots.write_at_oom()
+    snapshots.folder.end()
     assert [path.name.split(".")[1] for path in tmp_path.glob("*.pickle")] == ["oom"]

@@ -109,7 +109,8 @@ def read(
     path = tmp_path / "t.json"
     path.write_text(write(events))
     if additions is not None:
-        additions.append_to(path)
+        with open(path, "r+b") as trace:
+            additions.append_to(trace)
     return read_trace(path)
 
 
