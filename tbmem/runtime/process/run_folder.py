@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from tbmem.config.paths import ENCODABLE, LOCAL
 from tbmem.config.schema import RunConfig
 from tbmem.errors import RunFolderError
 from tbmem.model import files
@@ -33,6 +34,9 @@ class RunFolder:
     """The files of one rank of a run; raises RunFolderError if the folder cannot be made or written."""
 
     def __init__(self, path: str | os.PathLike[str], rank: int = 0) -> None:
+        for text, holds in (ENCODABLE, LOCAL):
+            if not holds(os.fspath(path)):
+                raise RunFolderError(f"the run's folder {text} (got {os.fspath(path)!r})")
         # absolute: the program may change its working directory
         self.path = Path(path).expanduser().absolute()
         self.worker = files.worker_name(socket.gethostname(), rank)
