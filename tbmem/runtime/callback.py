@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from tbmem.config import Config, ConfigSource, load_config
+from tbmem.errors import TbmemError
 from tbmem.model.finding import Finding, Findings
 from tbmem.model.run_summary import RunSummary
 from tbmem.present.lines import console_handler, get_logger
@@ -87,6 +88,7 @@ class MemoryCallback(Lifecycle):
         self._monitor: MemoryMonitor | None = None
         self._flight: FlightRecorder | None = None
         self._steps = 0
+        self._is_interrupted = False
         self._began = self._seconds = 0.0
         self._thread: int | None = None
         self._has_warned = False
@@ -164,10 +166,13 @@ class MemoryCallback(Lifecycle):
         try:
             with own_memory.working():
                 self._open(awaits_resume)
-        except BaseException:
+        except BaseException as error:
             self._resources.close()
             self._monitor = self._profiler = None
-            raise
+            if isinstance(error, TbmemError):
+                raise
+            self._guard.fail("tbmem", error)
+            return
         self._began = time.perf_counter()
         self._thread = threading.get_ident()
         atexit.register(self._at_exit)
@@ -184,14 +189,33 @@ class MemoryCallback(Lifecycle):
             self._guard.run("watch", self.profiler.watch, model, *optimizers)
 
     def step(self) -> None:
-        """Record the end of a training step. Never raises, never waits, does nothing in a forked child."""
+        """Record the end of a training step. Never raises, never waits, does nothing in a forked child.
+
+        An exception of the program that arrives meanwhile, as from a signal handler, is the program's: it is raised,
+        and the next step goes on.
+        """
         if self._pid != Process.number or self._ended:
             self._warn_of_misuse("step()")
             return
-        self._steps += 1
-        profiler, monitor = self.profiler, self._monitor
-        if profiler is None or monitor is None:
-            return
+        try:
+            if self._is_interrupted:
+                self._catch_up()
+            self._steps += 1
+            self._is_interrupted = True
+            if self._profiler is not None and self._monitor is not None:
+                self._step(self._profiler, self._monitor)
+            self._is_interrupted = False
+        except (RecursionError, MemoryError):
+            self._guard.passed_over += 1
+
+    def _catch_up(self) -> None:
+        """Let all parts count the steps whose end they did not see, since an exception came first."""
+        for part in (self._monitor, self._profiler):
+            if part is not None:
+                part.catch_up(self._steps)
+        self._is_interrupted = False
+
+    def _step(self, profiler: MemoryProfiler, monitor: MemoryMonitor) -> None:
         is_profiling = not profiler.is_done
         findings = monitor.advance(is_profiling and profiler.is_interfering)
         if findings:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -24,25 +23,19 @@ from tbmem.runtime.process.guard import WRITING, Guard
 from tbmem.runtime.process.lifecycle import Lifecycle, find_rank
 from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.runtime.profiling.address_recorder import AddressRecorder
+from tbmem.runtime.profiling.console import ProfilerConsole
 from tbmem.runtime.profiling.next_spike import NextSpike
 from tbmem.runtime.profiling.schedule import (
     SchedulePoint,
     ScheduleState,
     describe_schedule,
-    is_free,
-    next_occurrence,
+    expected_step,
     occurrence_at,
     schedule_at,
     short_run_finding,
 )
 from tbmem.runtime.profiling.snapshots import Snapshots
-from tbmem.runtime.profiling.window import (
-    BYTES_PER_NODE,
-    PLAIN_STEPS,
-    Window,
-    WindowLedger,
-    profiler_is_busy,
-)
+from tbmem.runtime.profiling.window import BYTES_PER_NODE, PLAIN_STEPS, Window, WindowLedger, profiler_is_busy
 from tbmem.sources.torch_state.out_of_memory import is_out_of_memory
 from tbmem.sources.torch_state.profiler_state import graph_nodes, in_backward
 from tbmem.units import format_bytes, parse_bytes
@@ -89,21 +82,21 @@ class MemoryProfiler(Lifecycle):
         self._snapshots: Snapshots
         self._next_spike: NextSpike | None = None
         self._on_window = on_window or (lambda record: None)
-        self._level = logging.INFO if console else logging.DEBUG
+        self._console = ProfilerConsole(shows=console)
         self._addresses = AddressRecorder()
         self._window: Window | None = None
         self._step = 0
         self.is_done = False
         """Nothing is on or scheduled: ``step()`` need not be called."""
-        self._warned: set[str] = set()
         self._step_began = 0.0
         self._gave_way = self._awaits_resume = self._has_reported_end = self._is_too_large = False
         self._nodes = self._step_nodes = 0
         self._resumed_after = self._expected = 0
+        self._interrupted: int | None = None  # the step at whose end an exception of the program came
 
     def __enter__(self) -> MemoryProfiler:
         super().__enter__()
-        if self._level == logging.INFO:
+        if self._console.shows:
             self._resources.enter_context(console_handler())
         return self
 
@@ -143,17 +136,15 @@ class MemoryProfiler(Lifecycle):
         for finding in findings:
             if finding.kind is FindingKind.SPIKE and self._next_spike is not None and self.config.enabled:
                 self._next_spike.expect(finding, step + self._resumed_after)
-        periodic = (finding for finding in findings if finding.kind is FindingKind.PERIODIC)
-        config, after = self.config, self._resumed_after
-        expected = next((next_occurrence(each, step + after) - after for each in periodic), None)
-        if expected is None or self._expected or not self._is_running or not config.enabled or not config.repeat:
+        if self._expected or not self._is_running or not self.config.enabled:
             return
-        if not is_free(range(expected - 2, expected + 1), config):
+        expected = expected_step(findings, step, self._resumed_after, self.config)
+        if expected is None:
             return
         self._expected = expected
         if self.is_done:
             self.is_done, self._step = False, step + 1  # it was not called any more
-        if config.address_book:
+        if self.config.address_book:
             self._addresses.open()
 
     @property
@@ -201,19 +192,41 @@ class MemoryProfiler(Lifecycle):
             self._step += 1
             return False
         if self._window is not None and not self._window.is_own_thread:
-            self._warn_once("profiler: step() came from another thread than start(); the window stays as it is")
+            self._console.warn_once("profiler: step() came from another thread than start(); the window stays as it is")
             return False
         if in_backward():
-            self._warn_once("profiler: steps end inside of a backward pass, where no window can begin or end")
+            self._console.warn_once("profiler: steps end inside of a backward pass, where no window can begin or end")
             return False
-        busy = self._guard.run(PART, self._between_steps)
-        if PART in self._guard.failed:
-            self._abandon()
-        return bool(busy)
+        try:
+            if self._interrupted is not None:
+                self._guard.run(PART, self._return_to_schedule, self._interrupted)
+            self._interrupted = self._step
+            busy = self._guard.run(PART, self._between_steps)
+            if PART in self._guard.failed:
+                self._abandon()
+            return bool(busy)
+        except (RecursionError, MemoryError):
+            self._guard.passed_over += 1
+            return True
+
+    def catch_up(self, steps: int) -> None:
+        """Let ``steps`` steps have ended: an exception came before ``step()`` could count one."""
+        if not self.is_done and self._step <= steps:
+            self._interrupted = steps
+
+    def _return_to_schedule(self, interrupted: int) -> None:
+        """Go on after ``interrupted``: a window that was not taken to the next step ends with what was recorded."""
+        self._step, self._interrupted = interrupted + 1, None
+        window, state = self._window, self._point(self._step).state
+        if window is None:
+            return
+        is_warming_up = window.is_prepared and state is ScheduleState.WARMUP
+        if not is_warming_up and window.result.steps[-1:] != [self._step + self._resumed_after]:
+            self._end_early(window, "an exception of the program has interrupted tbmem")
 
     def resume(self, after_step: int) -> None:
         """Continue the step numbers of a checkpoint; the schedule is that of a new run."""
-        self._resumed_after = max(after_step, 0)
+        self._resumed_after = self._console.resumed_after = max(after_step, 0)
         awaited, self._awaits_resume = self._awaits_resume and self._is_running, False
         if awaited and self.config.enabled:
             self._guard.run(PART, self._begin_schedule)
@@ -262,9 +275,9 @@ class MemoryProfiler(Lifecycle):
             self._begin_schedule()
 
     def _begin_schedule(self) -> None:
-        self._log("profiler · %s", describe_schedule(self.config, resumed_after=self._resumed_after))
+        self._console.log("profiler · %s", describe_schedule(self.config, resumed_after=self._resumed_after))
         if self.config.address_book and (missing := TorchFeature.SAVED_TENSORS.missing):
-            self._log("profiler · %s", missing)
+            self._console.log("profiler · %s", missing)
         self._enter_step()
 
     def _between_steps(self) -> bool:
@@ -274,7 +287,9 @@ class MemoryProfiler(Lifecycle):
         self._gave_way = False
         self._step_nodes, self._nodes = graph_nodes() - self._nodes, graph_nodes()
         self._step += 1
-        return self._enter_step() or busy
+        busy = self._enter_step() or busy
+        self._interrupted = None
+        return busy
 
     def _leave_step(self) -> bool:
         point = self._point(self._step)
@@ -308,13 +323,13 @@ class MemoryProfiler(Lifecycle):
             self._addresses.close()
         if stopped and not self._has_reported_end:
             self._has_reported_end = True
-            self._log("profiler · off from step %d on", self._step + self._resumed_after)
+            self._console.log("profiler · off from step %d on", self._step + self._resumed_after)
         return busy
 
     def _enter_state(self, state: ScheduleState, number: int) -> bool:
         config = self.config
         if state is ScheduleState.WAIT:
-            self._log("profiler · %s wait", self._steps(config.wait))
+            self._console.log("profiler · %s wait", self._console.steps(self._step, config.wait))
             return False
         is_extra = number > config.repeat > 0
         if state is ScheduleState.WARMUP or (config.warmup == 0 and not is_extra):
@@ -326,7 +341,12 @@ class MemoryProfiler(Lifecycle):
             self._leave_out_too_large(window)
             return True
         of = ": the next occurrence of a spike" if is_extra else f" of {config.repeat}" if config.repeat else ""
-        self._log("profiler · %s recording (window %d%s)", self._steps(2 if is_extra else config.active), number, of)
+        self._console.log(
+            "profiler · %s recording (window %d%s)",
+            self._console.steps(self._step, 2 if is_extra else config.active),
+            number,
+            of,
+        )
         window.begin()
         return True
 
@@ -335,7 +355,9 @@ class MemoryProfiler(Lifecycle):
             return
         if threading.current_thread() is not threading.main_thread():
             # torch.profiler crashes the interpreter if its thread ends while it is on
-            self._warn_once("profiler: windows are recorded in the main thread only; training runs in another thread")
+            self._console.warn_once(
+                "profiler: windows are recorded in the main thread only; training runs in another thread"
+            )
             return
         if profiler_is_busy():
             get_logger().warning(
@@ -355,7 +377,10 @@ class MemoryProfiler(Lifecycle):
         )
         self._window.prepare()
         if config.warmup:
-            self._log("profiler · %s warm-up", self._steps(1 if number > config.repeat > 0 else config.warmup))
+            self._console.log(
+                "profiler · %s warm-up",
+                self._console.steps(self._step, 1 if number > config.repeat > 0 else config.warmup),
+            )
 
     def _too_large(self) -> str:
         return f"records need more than {format_bytes(parse_bytes(self.config.max_records))} (profiling.max_records)"
@@ -385,52 +410,34 @@ class MemoryProfiler(Lifecycle):
             self._is_too_large = True
             self._leave_out_too_large(window)
         else:
-            self._window = None
             window.discard()
+            self._window = None  # afterwards: an exception of the program may come first
 
     def _leave_out_too_large(self, window: Window) -> None:
-        self._window = None
         window.discard()
-        limit = format_bytes(parse_bytes(self.config.max_records))
-        self._warn_once(
-            f"profiler: a step has too many operators to be recorded in {limit} (profiling.max_records), so this window"
-            " is left out; tbmem.record() around a part of the step records that"
-        )
+        self._window = None
+        self._console.warn_of_large_step(self.config.max_records)
 
     def _finish_window(self, window: Window, *, complete: bool) -> None:
-        self._window = None
         try:
             result = window.finish(complete=complete)
         except OSError as error:
             self._guard.fail(WRITING, error)
+            self._window = None
             return
+        self._window = None
         self.ledger.add(result)
         name = result.trace.name if result.trace is not None else "no trace"
         size, seconds = format_bytes(result.bytes_written), result.writing_seconds
-        self._log("profiler · window %d written: %s (%s, %.1f s)", result.number, name, size, seconds)
+        self._console.log("profiler · window %d written: %s (%s, %.1f s)", result.number, name, size, seconds)
         if not result.history_is_whole and result.snapshot is not None:
             self._snapshots.warn_of_overflow(result.snapshot.name)
-        first, last, files = result.steps[0], result.steps[-1], tuple(path.name for path in result.files)
-        record = WindowRecord(number=result.number, first_step=first, last_step=last, complete=complete, files=files)
-        self._on_window(record)
-
-    def _steps(self, count: int) -> str:
-        """The next ``count`` steps in words, ``'steps 4-6'``."""
-        first = self._step + self._resumed_after
-        return f"step {first}" if count == 1 else f"steps {first}-{first + count - 1}"
-
-    def _warn_once(self, line: str) -> None:
-        if line not in self._warned:
-            self._warned.add(line)
-            get_logger().warning("%s", line)
-
-    def _log(self, line: str, *values: object) -> None:
-        get_logger().log(self._level, line, *values)
+        self._on_window(result.record())
 
     def _close(self, error: BaseException | None) -> None:
         window = self._window
         if window is not None and window.is_recording:
-            if error is None:
+            if error is None and self._interrupted is None:
                 window.forget_step()
             if window.result.steps:
                 self._finish_window(window, complete=False)

@@ -167,11 +167,11 @@ def record(
 def _history(
     history: MemoryHistory, folder: RunFolder, addresses: AddressRecorder, guard: Guard, recording: Recording
 ) -> Iterator[None]:
-    guard.run(PART, history.start)
-    guard.run(PART, addresses.open)
-    guard.run(PART, addresses.begin)
-    guard.run(PART, recording.begin)
     try:
+        guard.run(PART, history.start)
+        guard.run(PART, addresses.open)
+        guard.run(PART, addresses.begin)
+        guard.run(PART, recording.begin)
         yield
     finally:
         guard.run("record (switching off)", recording.end)
@@ -208,8 +208,8 @@ def _trace(folder: RunFolder, addresses: AddressRecorder, guard: Guard, recordin
         finish()
 
     window = Window(ProfilingConfig(), folder, number=1, addresses=addresses, give_way=give_way)
-    guard.run(PART, begin)
     try:
+        guard.run(PART, begin)
         yield
     finally:
         guard.run("record (switching off)", recording.end)

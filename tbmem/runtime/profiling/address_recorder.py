@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from tbmem.interruption import raise_interruption
 from tbmem.model.address_book import AddressBook, StorageNote
 from tbmem.model.category import Category
 from tbmem.runtime.process.optimizer_hook import OptimizerHook
@@ -107,7 +108,8 @@ class AddressRecorder:
             return
         try:
             self._notes.extend(self._optimizer_notes(optimizer))
-        except Exception:
+        except Exception as error:
+            raise_interruption(error)
             # a gap in the address book is better than an error in the training loop
             self._gaps += 1
 

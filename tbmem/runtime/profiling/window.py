@@ -18,7 +18,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from tbmem.config.schema import ProfilingConfig
+from tbmem.interruption import completed, raise_interruption
 from tbmem.model.files import atomic_write, compress
+from tbmem.model.monitor_log import WindowRecord
 from tbmem.model.run_summary import ProfilerCost
 from tbmem.model.trace_additions import TraceAdditions
 from tbmem.present.lines import get_logger
@@ -72,6 +74,12 @@ class WindowResult:
     def files(self) -> list[Path]:
         """Every file that was written."""
         return [path for path in (self.trace, self.address_book, self.snapshot) if path is not None]
+
+    def record(self) -> WindowRecord:
+        """What the live log has of it."""
+        files = tuple(path.name for path in self.files)
+        first, last = self.steps[0], self.steps[-1]
+        return WindowRecord(number=self.number, first_step=first, last_step=last, complete=self.complete, files=files)
 
 
 @dataclass(slots=True)
@@ -219,16 +227,22 @@ class Window:
         self._limit.start()
 
     @property
+    def is_prepared(self) -> bool:
+        """Whether it warms up."""
+        return self._is_on and not self.is_recording
+
+    @property
     def is_too_large(self) -> bool:
         """Whether the records need more memory than they may."""
         return self._limit is not None and self._limit.is_exceeded
 
     def begin_step(self, step: int) -> None:
         """Start a training step with the annotation that viewers use."""
-        self.result.steps.append(step)
-        self._annotation = record_function(f"ProfilerStep#{step}")
-        self._annotation.__enter__()
+        annotation: Any = record_function(f"ProfilerStep#{step}")
+        annotation.__enter__()
+        self._annotation = annotation
         self._step_began = time.perf_counter()
+        self.result.steps.append(step)
 
     def end_step(self) -> None:
         """End the training step."""
@@ -241,7 +255,7 @@ class Window:
         """Discard the last step, which did not run."""
         self.end_step()
         self.result.steps.pop()
-        self.result.step_seconds.pop()
+        del self.result.step_seconds[len(self.result.steps) :]
 
     def finish(self, *, complete: bool) -> WindowResult:
         """Stop recording and write everything; after an OSError nothing is left switched on, and no half file."""
@@ -268,7 +282,7 @@ class Window:
             path = self._folder.snapshot(result.number)
             result.history_is_whole = self._history.write(path)
             result.snapshot = path
-        self._write_trace(trace)
+        completed(self._write_trace, trace)
         result.host_after = psutil.Process().memory_info().rss
         result.bytes_written = sum(path.stat().st_size for path in result.files)
 
@@ -365,7 +379,8 @@ class Window:
                 with gc_paused():
                     results: Any = getattr(recorded.profiler, "kineto_results", None)
                     lines = noted_lines(results.experimental_event_tree(), UserLines())
-            except Exception:
+            except Exception as error:
+                raise_interruption(error)
                 get_logger().debug("the lines of the trace are not known", exc_info=True)
         return replace(lines, older=self._older.end())
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from types import CellType, FunctionType, GetSetDescriptorType, MemberDescriptorType
 from typing import Any, TypeVar, cast
 
+from tbmem.interruption import raise_interruption
+
 _maxlen = deque.__dict__["maxlen"].__get__
 LruCache: type = functools._lru_cache_wrapper
 Cycle: type = itertools.cycle
@@ -188,7 +190,8 @@ def instance_dict(one: Any) -> dict[str, Any] | None:
         return None
     try:
         found = read(one)
-    except Exception:
+    except Exception as error:
+        raise_interruption(error)
         return None
     return found if dict in mro(type(found)) else None
 
@@ -199,7 +202,8 @@ def slot_values(one: Any) -> list[tuple[str, Any]]:
     for name, entry in _slots(type(one)):
         try:
             found.append((name, entry.__get__(one)))
-        except Exception:
+        except Exception as error:
+            raise_interruption(error)
             continue
     return found
 
