@@ -132,10 +132,10 @@ def test_a_debugger_that_quits_is_the_program_s() -> None:
             raise Timeout
         return None
 
-    before = sys.gettrace()
+    ours, before = _our_code("def run(): pass\n"), sys.gettrace()
     sys.settrace(trace)
     try:
-        error = _caught(_our_code("def run(): pass\n"))
+        error = _caught(ours)
     finally:
         sys.settrace(before)
     # when / then

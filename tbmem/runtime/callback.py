@@ -194,10 +194,10 @@ class MemoryCallback(Lifecycle):
         An exception of the program that arrives meanwhile, as from a signal handler, is the program's: it is raised,
         and the next step goes on.
         """
-        if self._pid != Process.number or self._ended:
-            self._warn_of_misuse("step()")
-            return
-        try:
+        try:  # around comparisons as well, for which there may be no room
+            if self._pid != Process.number or self._ended:
+                self._warn_of_misuse("step()")
+                return
             if self._is_interrupted:
                 self._catch_up()
             self._steps += 1

@@ -22,25 +22,27 @@ from tbmem.requirements import TorchFeature
 from tbmem.runtime.process.guard import WRITING, Guard
 from tbmem.runtime.process.lifecycle import Lifecycle, find_rank
 from tbmem.runtime.process.run_folder import RunFolder
+from tbmem.runtime.profiling import schedule
 from tbmem.runtime.profiling.address_recorder import AddressRecorder
-from tbmem.runtime.profiling.console import ProfilerConsole
+from tbmem.runtime.profiling.console import ProfilerConsole, too_large
 from tbmem.runtime.profiling.next_spike import NextSpike
-from tbmem.runtime.profiling.schedule import (
-    SchedulePoint,
-    ScheduleState,
-    describe_schedule,
-    expected_step,
-    occurrence_at,
-    schedule_at,
-    short_run_finding,
-)
+from tbmem.runtime.profiling.schedule import SchedulePoint, ScheduleState
 from tbmem.runtime.profiling.snapshots import Snapshots
-from tbmem.runtime.profiling.window import BYTES_PER_NODE, PLAIN_STEPS, Window, WindowLedger, profiler_is_busy
+from tbmem.runtime.profiling.window import (
+    BYTES_PER_NODE,
+    PLAIN_STEPS,
+    Window,
+    WindowLedger,
+    WindowResult,
+    profiler_is_busy,
+)
 from tbmem.sources.torch_state.out_of_memory import is_out_of_memory
 from tbmem.sources.torch_state.profiler_state import graph_nodes, in_backward
-from tbmem.units import format_bytes, parse_bytes
+from tbmem.units import parse_bytes
 
 PART = "profiler"
+_OTHER_THREAD = "profiler: step() came from another thread than start(); the window stays as it is"
+_IN_BACKWARD = "profiler: steps end inside of a backward pass, where no window can begin or end"
 
 
 class MemoryProfiler(Lifecycle):
@@ -138,13 +140,10 @@ class MemoryProfiler(Lifecycle):
                 self._next_spike.expect(finding, step + self._resumed_after)
         if self._expected or not self._is_running or not self.config.enabled:
             return
-        expected = expected_step(findings, step, self._resumed_after, self.config)
-        if expected is None:
-            return
-        self._expected = expected
-        if self.is_done:
+        self._expected = schedule.expected_step(findings, step, self._resumed_after, self.config) or 0
+        if self._expected and self.is_done:
             self.is_done, self._step = False, step + 1  # it was not called any more
-        if self.config.address_book:
+        if self._expected and self.config.address_book:
             self._addresses.open()
 
     @property
@@ -154,12 +153,11 @@ class MemoryProfiler(Lifecycle):
 
     def look_for_spike(self, step: int, sample: MemorySample | None) -> bool:
         """Record the step that has just ended if it is the spike that is awaited; returns whether it was."""
-        if self._next_spike is None or not self._is_running:
-            return False
-        return self._next_spike.step(step + self._resumed_after, sample, is_free=self._window is None)
+        spike = self._next_spike if self._is_running else None
+        return spike is not None and spike.step(step + self._resumed_after, sample, is_free=self._window is None)
 
     def _point(self, step: int) -> SchedulePoint:
-        return occurrence_at(step, self._expected, self.config) or schedule_at(step, self.config)
+        return schedule.occurrence_at(step, self._expected, self.config) or schedule.schedule_at(step, self.config)
 
     def watch(self, model: torch.nn.Module | None, *optimizers: torch.optim.Optimizer) -> None:
         """Name the model's parameters, buffers and modules as in ``named_parameters()``, and record optimizer state."""
@@ -186,22 +184,21 @@ class MemoryProfiler(Lifecycle):
 
     def step(self) -> bool:
         """Record the end of a training step; returns whether the profiler did work of its own before the next."""
-        if not self._is_running:
-            return False
-        if self.is_done:
-            self._step += 1
-            return False
-        if self._window is not None and not self._window.is_own_thread:
-            self._console.warn_once("profiler: step() came from another thread than start(); the window stays as it is")
-            return False
-        if in_backward():
-            self._console.warn_once("profiler: steps end inside of a backward pass, where no window can begin or end")
-            return False
         try:
-            if self._interrupted is not None:
-                self._guard.run(PART, self._return_to_schedule, self._interrupted)
-            self._interrupted = self._step
-            busy = self._guard.run(PART, self._between_steps)
+            if not self._is_running:
+                return False
+            if self.is_done:
+                self._step += 1
+                return False
+            if self._window is not None and not self._window.is_own_thread:
+                self._console.warn_once(_OTHER_THREAD)
+                return False
+            if in_backward():
+                self._console.warn_once(_IN_BACKWARD)
+                return False
+            was_interrupted = self._interrupted is not None
+            self._interrupted = self._step = self._step if self._interrupted is None else self._interrupted + 1
+            busy = self._guard.run(PART, self._between_steps, was_interrupted)
             if PART in self._guard.failed:
                 self._abandon()
             return bool(busy)
@@ -214,14 +211,14 @@ class MemoryProfiler(Lifecycle):
         if not self.is_done and self._step <= steps:
             self._interrupted = steps
 
-    def _return_to_schedule(self, interrupted: int) -> None:
-        """Go on after ``interrupted``: a window that was not taken to the next step ends with what was recorded."""
-        self._step, self._interrupted = interrupted + 1, None
-        window, state = self._window, self._point(self._step).state
+    def _return_to_schedule(self) -> None:
+        """Go on after an interrupted call: a window that was not taken to this step ends with what was recorded."""
+        window, point = self._window, self._point(self._step)
+        warms_up = point.state is ScheduleState.WARMUP
         if window is None:
-            return
-        is_warming_up = window.is_prepared and state is ScheduleState.WARMUP
-        if not is_warming_up and window.result.steps[-1:] != [self._step + self._resumed_after]:
+            if warms_up:
+                self._prepare_window(point.window)
+        elif not window.goes_on(self._step + self._resumed_after, warms_up=warms_up):
             self._end_early(window, "an exception of the program has interrupted tbmem")
 
     def resume(self, after_step: int) -> None:
@@ -249,7 +246,6 @@ class MemoryProfiler(Lifecycle):
                 self._guard.run("out-of-memory snapshot", self._snapshots.write_at_oom)
             self._guard.run(PART, self._close, error)
         finally:
-            # switched off even if writing is interrupted
             self._abandon()
 
     def snapshot(self, name: str) -> Path | None:
@@ -260,9 +256,10 @@ class MemoryProfiler(Lifecycle):
         """A finding if the run ended before the schedule; ``None`` if all windows are complete."""
         if PART in self._guard.failed:
             return None
-        complete = sum(window.complete for window in self.ledger.windows)
-        steps, traces = max(self._step - 1, 0), len(self.ledger.traces)
-        return short_run_finding(self.config, steps, complete, traces, resumed_after=self._resumed_after)
+        complete, traces = sum(window.complete for window in self.ledger.windows), len(self.ledger.traces)
+        return schedule.short_run_finding(
+            self.config, max(self._step - 1, 0), complete, traces, resumed_after=self._resumed_after
+        )
 
     def _open(self) -> None:
         self._snapshots.find_history()
@@ -275,16 +272,17 @@ class MemoryProfiler(Lifecycle):
             self._begin_schedule()
 
     def _begin_schedule(self) -> None:
-        self._console.log("profiler · %s", describe_schedule(self.config, resumed_after=self._resumed_after))
+        self._console.log("profiler · %s", schedule.describe_schedule(self.config, resumed_after=self._resumed_after))
         if self.config.address_book and (missing := TorchFeature.SAVED_TENSORS.missing):
             self._console.log("profiler · %s", missing)
         self._enter_step()
 
-    def _between_steps(self) -> bool:
+    def _between_steps(self, was_interrupted: bool) -> bool:
+        if was_interrupted:
+            self._return_to_schedule()
         if self._snapshots.waits_for_history:
             self._snapshots.find_history()
-        busy = self._leave_step() or self._gave_way
-        self._gave_way = False
+        busy, self._gave_way = self._leave_step() or self._gave_way, False
         self._step_nodes, self._nodes = graph_nodes() - self._nodes, graph_nodes()
         self._step += 1
         busy = self._enter_step() or busy
@@ -305,7 +303,7 @@ class MemoryProfiler(Lifecycle):
             self._end_early(self._window, "the program starts a torch profiler of its own")
             return True
         if self._window.is_too_large:
-            self._end_early(self._window, self._too_large())
+            self._end_early(self._window, too_large(self.config.max_records))
             return True
         return False
 
@@ -338,7 +336,8 @@ class MemoryProfiler(Lifecycle):
         if window is None or state is ScheduleState.WARMUP:
             return window is not None
         if self._step_nodes * BYTES_PER_NODE > parse_bytes(config.max_records):
-            self._leave_out_too_large(window)
+            self._leave_out(window)
+            self._console.warn_of_large_step(self.config.max_records)
             return True
         of = ": the next occurrence of a spike" if is_extra else f" of {config.repeat}" if config.repeat else ""
         self._console.log(
@@ -373,7 +372,7 @@ class MemoryProfiler(Lifecycle):
             addresses=self._addresses if config.address_book else None,
             history=self._snapshots.history,
             give_way=partial(self._end_within_step, "the program starts a torch profiler of its own"),
-            at_limit=partial(self._end_within_step, self._too_large()),
+            at_limit=partial(self._end_within_step, too_large(self.config.max_records)),
         )
         self._window.prepare()
         if config.warmup:
@@ -381,9 +380,6 @@ class MemoryProfiler(Lifecycle):
                 "profiler · %s warm-up",
                 self._console.steps(self._step, 1 if number > config.repeat > 0 else config.warmup),
             )
-
-    def _too_large(self) -> str:
-        return f"records need more than {format_bytes(parse_bytes(self.config.max_records))} (profiling.max_records)"
 
     def _end_within_step(self, why: str) -> None:
         """End the window with the previous step: in this one the program starts a profiler, or records fill memory."""
@@ -403,20 +399,19 @@ class MemoryProfiler(Lifecycle):
         get_logger().warning(
             "profiler: %s at step %d; window %d %s", why, self._step + self._resumed_after, number, end
         )
-        if steps:
+        if window.is_recording and steps:
             self._finish_window(window, complete=False)
             return
+        if window.result.trace is not None:
+            self._note(window.result)  # an exception of the program came after it was written
+        self._is_too_large = self._is_too_large or window.is_too_large
+        self._leave_out(window)
         if window.is_too_large:
-            self._is_too_large = True
-            self._leave_out_too_large(window)
-        else:
-            window.discard()
-            self._window = None  # afterwards: an exception of the program may come first
+            self._console.warn_of_large_step(self.config.max_records)
 
-    def _leave_out_too_large(self, window: Window) -> None:
+    def _leave_out(self, window: Window) -> None:
         window.discard()
-        self._window = None
-        self._console.warn_of_large_step(self.config.max_records)
+        self._window = None  # afterwards: an exception of the program may come first
 
     def _finish_window(self, window: Window, *, complete: bool) -> None:
         try:
@@ -426,10 +421,11 @@ class MemoryProfiler(Lifecycle):
             self._window = None
             return
         self._window = None
+        self._note(result)
+
+    def _note(self, result: WindowResult) -> None:
         self.ledger.add(result)
-        name = result.trace.name if result.trace is not None else "no trace"
-        size, seconds = format_bytes(result.bytes_written), result.writing_seconds
-        self._console.log("profiler · window %d written: %s (%s, %.1f s)", result.number, name, size, seconds)
+        self._console.log("profiler · window %d written: %s", result.number, result.summary)
         if not result.history_is_whole and result.snapshot is not None:
             self._snapshots.warn_of_overflow(result.snapshot.name)
         self._on_window(result.record())

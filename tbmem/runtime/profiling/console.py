@@ -39,3 +39,8 @@ class ProfilerConsole:
         """``count`` steps of this run from ``step`` on in words, ``'steps 4-6'``."""
         first = step + self.resumed_after
         return f"step {first}" if count == 1 else f"steps {first}-{first + count - 1}"
+
+
+def too_large(limit: int | str) -> str:
+    """Why a window ends: its records need more than ``profiling.max_records``."""
+    return f"records need more than {format_bytes(parse_bytes(limit))} (profiling.max_records)"

@@ -36,7 +36,7 @@ from tbmem.sources.survivors.frame_lines import UserLines
 from tbmem.sources.survivors.profiler_events import noted_lines
 from tbmem.sources.torch_state import profiler_state
 from tbmem.sources.torch_state.memory_history import MemoryHistory
-from tbmem.units import parse_bytes
+from tbmem.units import format_bytes, parse_bytes
 
 BYTES_PER_NODE = 5 << 10
 """Records of torch's for each autograd node of a step, with shapes and stacks, before they are collected; measured with
@@ -74,6 +74,12 @@ class WindowResult:
     def files(self) -> list[Path]:
         """Every file that was written."""
         return [path for path in (self.trace, self.address_book, self.snapshot) if path is not None]
+
+    @property
+    def summary(self) -> str:
+        """Name and size of the trace, and how long the training loop waited for it."""
+        name = self.trace.name if self.trace is not None else "no trace"
+        return f"{name} ({format_bytes(self.bytes_written)}, {self.writing_seconds:.1f} s)"
 
     def record(self) -> WindowRecord:
         """What the live log has of it."""
@@ -226,10 +232,11 @@ class Window:
         )
         self._limit.start()
 
-    @property
-    def is_prepared(self) -> bool:
-        """Whether it warms up."""
-        return self._is_on and not self.is_recording
+    def goes_on(self, step: int, *, warms_up: bool) -> bool:
+        """Whether it is where it has to be in a step, in which it records, or ``warms_up``."""
+        if warms_up:
+            return self._is_on and not self.is_recording
+        return self.is_recording and self.result.steps[-1:] == [step]
 
     @property
     def is_too_large(self) -> bool:
