@@ -18,7 +18,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from tbmem.config.schema import ProfilingConfig
-from tbmem.interruption import completed, raise_interruption
+from tbmem.interruption import completed, interruption_in, raise_interruption
 from tbmem.model.files import atomic_write, compress
 from tbmem.model.monitor_log import WindowRecord
 from tbmem.model.run_summary import ProfilerCost
@@ -295,9 +295,10 @@ class Window:
 
     def discard(self) -> None:
         """Switch everything off and write nothing more."""
-        own_use, self._own_use = self._own_use, None
+        own_use = self._own_use
         with own_use.working(collects=True) if own_use is not None else nullcontext():
-            self._switch_off()
+            completed(self._switch_off)
+        self._own_use = None
         if own_use is not None:
             own_use.give_back()
 
@@ -309,18 +310,25 @@ class Window:
                 self._addresses.abandon()
             self._older.forget()
             self._stop_profile()
-        finally:
-            if self._profile is not None:
-                # torch's object is part of a reference cycle, which would keep its records alive
-                vars(self._profile).clear()
-                self._profile = None
-            if self._history is not None and self._began_history:
-                self._history.stop()
-            self._ranges.end()
-            self.others.end()
-            self._quiet.end()
-            if Window.current is self:
-                Window.current = None
+        except BaseException as error:
+            # in these cases torch's profiler may be on still: it is stopped by another call, which has room for it
+            if not isinstance(error, (RecursionError, MemoryError)) and interruption_in(error) is None:
+                self._clear()
+            raise
+        self._clear()
+
+    def _clear(self) -> None:
+        if self._profile is not None:
+            # torch's object is part of a reference cycle, which would keep its records alive
+            vars(self._profile).clear()
+            self._profile = None
+        if self._history is not None and self._began_history:
+            self._history.stop()
+        self._ranges.end()
+        self.others.end()
+        self._quiet.end()
+        if Window.current is self:
+            Window.current = None
 
     def _end_limit(self) -> None:
         if self._limit is not None:
@@ -341,21 +349,21 @@ class Window:
         return self._thread == threading.get_ident()
 
     def _stop_profile(self) -> None:
-        was_recording, was_on = self.is_recording, self._is_on
-        self.is_recording = self._is_on = False
         if self._profile is not None and not self.is_own_thread:
             # stopping a profile in another thread crashes the process
             self._profile = None
+            self.is_recording = self._is_on = False
             raise RuntimeError("the window was opened in another thread; start, step and stop in the same one")
-        if self._profile is None or not was_on:
-            return
-        if not was_recording and not torch._C._autograd._profiler_enabled():
-            # a profile in warm-up can only be stopped after it was started
-            with self.others.own():
-                self._profile.start_trace()
-        self._ranges.end_open()
-        profiler_state.let_collectives_settle()
-        self._profile.stop_trace()
+        if self._profile is not None and self._is_on:
+            if not self.is_recording and not torch._C._autograd._profiler_enabled():
+                # a profile in warm-up can only be stopped after it was started
+                with self.others.own():
+                    self._profile.start_trace()
+            self._ranges.end_open()
+            profiler_state.let_collectives_settle()
+            if torch._C._autograd._profiler_enabled():  # or it was stopped when an exception of the program came
+                self._profile.stop_trace()
+        self.is_recording = self._is_on = False
 
     def _write_book(self, trace: Path) -> None:
         if self._addresses is None:
