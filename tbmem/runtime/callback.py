@@ -31,6 +31,7 @@ from tbmem.runtime.run_observer import RunObservers
 from tbmem.sources.counters.devices import check_devices
 from tbmem.sources.counters.own_memory import own_memory
 from tbmem.sources.torch_state.out_of_memory import ran_out_of_memory
+from tbmem.sources.torch_state.user_modes import Unseen
 
 
 class MemoryCallback(Lifecycle):
@@ -186,7 +187,8 @@ class MemoryCallback(Lifecycle):
     def watch(self, model: torch.nn.Module, *optimizers: torch.optim.Optimizer) -> None:
         """Name a model's tensors in the address book; optimizers that are not given are found at their first step."""
         if self.profiler is not None:
-            self._guard.run("watch", self.profiler.watch, model, *optimizers)
+            with Unseen():
+                self._guard.run("watch", self.profiler.watch, model, *optimizers)
 
     def step(self) -> None:
         """Record the end of a training step. Never raises, never waits, does nothing in a forked child.
@@ -203,7 +205,8 @@ class MemoryCallback(Lifecycle):
             self._steps += 1
             self._is_interrupted = True
             if self._profiler is not None and self._monitor is not None:
-                self._step(self._profiler, self._monitor)
+                with Unseen():
+                    self._step(self._profiler, self._monitor)
             self._is_interrupted = False
         except (RecursionError, MemoryError):
             self._guard.passed_over += 1
@@ -243,14 +246,20 @@ class MemoryCallback(Lifecycle):
         if self.profiler is None or self._monitor is None or self._flight is None:
             return
         self._seconds = time.perf_counter() - self._began
+        with Unseen():
+            self._end(self.profiler, self._monitor, self._flight, error)
+
+    def _end(
+        self, profiler: MemoryProfiler, monitor: MemoryMonitor, flight: FlightRecorder, error: BaseException | None
+    ) -> None:
         try:
-            self._guard.run("profiler", self.profiler.mute)
+            self._guard.run("profiler", profiler.mute)
             # first: the following steps need memory themselves
-            written = self._guard.run("out-of-memory report", self._flight.end, error)
-            self.profiler.stop(error, has_snapshot=bool(written))
-            self._report_end(self._monitor, self.profiler, error)
-            self._monitor._stop(error)
-            self._guard.run("summary", self._sum_up, self._monitor, self.profiler, error)
+            written = self._guard.run("out-of-memory report", flight.end, error)
+            profiler.stop(error, has_snapshot=bool(written))
+            self._report_end(monitor, profiler, error)
+            monitor._stop(error)
+            self._guard.run("summary", self._sum_up, monitor, profiler, error)
         finally:
             self._resources.close()
 

@@ -25,6 +25,7 @@ from tbmem.runtime.profiling.spans import ModuleSpans, PhaseSpans
 from tbmem.runtime.profiling.window import Window, profiler_is_busy
 from tbmem.sources.recording import read_recording
 from tbmem.sources.torch_state.memory_history import MemoryHistory, history_is_on
+from tbmem.sources.torch_state.user_modes import Unseen
 from tbmem.units import format_bytes
 
 PART = "record"
@@ -209,7 +210,8 @@ def _trace(folder: RunFolder, addresses: AddressRecorder, guard: Guard, recordin
 
     window = Window(ProfilingConfig(), folder, number=1, addresses=addresses, give_way=give_way)
     try:
-        guard.run(PART, begin)
+        with Unseen():
+            guard.run(PART, begin)
         yield
     finally:
         guard.run("record (switching off)", recording.end)

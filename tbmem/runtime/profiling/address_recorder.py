@@ -16,6 +16,7 @@ from tbmem.runtime.process.optimizer_hook import OptimizerHook
 from tbmem.runtime.profiling.model_names import ModelNames, numbered
 from tbmem.runtime.profiling.saved_tensors import SavedTensorRecorder
 from tbmem.sources.torch_state import storages
+from tbmem.sources.torch_state.user_modes import Unseen
 
 
 class AddressRecorder:
@@ -107,7 +108,8 @@ class AddressRecorder:
         if self._notes is None:
             return
         try:
-            self._notes.extend(self._optimizer_notes(optimizer))
+            with Unseen():
+                self._notes.extend(self._optimizer_notes(optimizer))
         except Exception as error:
             raise_interruption(error)
             # a gap in the address book is better than an error in the training loop

@@ -91,8 +91,9 @@ class SavedTensorRecorder:
         if self._on and self._pid == Process.number:
             try:
                 name = self._saving_module(sys._getframe(1))
-                for note in tensor_notes(tensor, Category.ACTIVATION, name):
-                    self._note(note)
+                with torch._C.DisableTorchFunction():
+                    for note in tensor_notes(tensor, Category.ACTIVATION, name):
+                        self._note(note)
             except Exception as error:
                 raise_interruption(error)
                 self._on = False
