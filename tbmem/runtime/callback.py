@@ -24,6 +24,7 @@ from tbmem.runtime.finding_listeners import Listener
 from tbmem.runtime.metric_sinks import Sinks, find_sinks
 from tbmem.runtime.monitor import MemoryMonitor
 from tbmem.runtime.oom.flight_recorder import FlightRecorder
+from tbmem.runtime.process.cell_runs import CellRuns
 from tbmem.runtime.process.lifecycle import Lifecycle, Process, Rank, find_rank
 from tbmem.runtime.process.run_folder import open_run_folder
 from tbmem.runtime.profiler import MemoryProfiler
@@ -164,6 +165,7 @@ class MemoryCallback(Lifecycle):
             return
         if not any(part.enabled for part in (config.monitor, config.profiling, config.snapshot)):
             return
+        CellRuns.begin(self, config.run.logdir, config.run.name, _end_run_of_cell)
         try:
             with own_memory.working():
                 self._open(awaits_resume)
@@ -360,6 +362,13 @@ def _stop(callback: weakref.ref[MemoryCallback]) -> None:
     alive = callback()
     if alive is not None:
         alive.stop()
+
+
+def _end_run_of_cell(callback: object) -> None:
+    """End a run that a cell has left open, if this thread may."""
+    if isinstance(callback, MemoryCallback) and callback.is_active and callback._thread == threading.get_ident():
+        get_logger().info("the run in %s ends: its cell has started another one", callback.folder)
+        callback.stop()
 
 
 def _explained_spikes(findings: list[Finding], windows: dict[Path, range]) -> list[Finding]:

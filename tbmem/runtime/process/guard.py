@@ -60,7 +60,12 @@ class Guard:
         raise_interruption(error)
         if isinstance(error, (RecursionError, MemoryError)):
             self.passed_over += 1
-        elif part not in self.failed:
+        else:
+            self.switch_off(part, error)
+
+    def switch_off(self, part: str, error: BaseException) -> None:
+        """Switch ``part`` off and log the error, whatever it is: in a thread of tbmem's own, where nobody waits for it."""
+        if part not in self.failed:
             self.failed.add(part)
             reason = (str(error).splitlines() or [""])[0]  # CUDA's errors have several lines
             self._problems.append(f"{part} is off: {type(error).__name__}: {reason}")
