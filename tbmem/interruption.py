@@ -1,4 +1,4 @@
-"""Exceptions of the program that arrive inside of tbmem's code, told apart from tbmem's own errors."""
+"""Distinguishes exceptions of the program that arrive inside of tbmem's code from tbmem's own errors."""
 
 from __future__ import annotations
 

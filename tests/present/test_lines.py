@@ -42,7 +42,7 @@ LEAK = Finding(
 @pytest.fixture
 def no_logging(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that has not set up logging: another root logger, since pytest has handlers on the real one."""
-    monkeypatch.setattr(get_logger(), "parent", logging.RootLogger(logging.WARNING))
+    monkeypatch.setattr(get_logger().logger, "parent", logging.RootLogger(logging.WARNING))
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def own_logging(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     handler.setFormatter(logging.Formatter("%(name)s|%(levelname)s|%(message)s"))
     root = logging.RootLogger(logging.WARNING)
     root.addHandler(handler)
-    monkeypatch.setattr(get_logger(), "parent", root)
+    monkeypatch.setattr(get_logger().logger, "parent", root)
     yield stream
     handler.close()
 
@@ -268,7 +268,7 @@ def test_afterwards_the_logger_is_as_it_was() -> None:
 def test_after_an_error_the_logger_is_as_it_was() -> None:
     with pytest.raises(KeyError), console_handler():
         raise KeyError
-    assert get_logger().handlers == []
+    assert get_logger().logger.handlers == []
 
 
 @pytest.mark.usefixtures("no_logging")
@@ -287,7 +287,7 @@ def test_several_parts_share_one_handler(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.usefixtures("no_logging")
 def test_a_level_that_the_program_chose_stays(capsys: pytest.CaptureFixture[str]) -> None:
     # given
-    logger = get_logger()
+    logger = get_logger().logger
     logger.setLevel(logging.WARNING)
     try:
         # when
@@ -307,12 +307,12 @@ def test_a_programs_own_logging_gets_the_lines_once(
     # when
     with console_handler():
         get_logger().info("a memory line")
-        handlers = list(get_logger().handlers)
+        handlers = list(get_logger().logger.handlers)
     # then
     assert own_logging.getvalue() == "tbmem|INFO|a memory line\n"
     assert capsys.readouterr().err == ""
     assert handlers == []
-    assert get_logger().level == logging.NOTSET
+    assert get_logger().logger.level == logging.NOTSET
 
 
 def test_other_loggers_are_not_touched(own_logging: io.StringIO) -> None:

@@ -64,7 +64,7 @@ class Guard:
             self.switch_off(part, error)
 
     def switch_off(self, part: str, error: BaseException) -> None:
-        """Switch ``part`` off and log the error, whatever it is: in a thread of tbmem's own, where nobody waits for it."""
+        """Switch ``part`` off and log the error, whatever it is: for threads of tbmem's own."""
         if part not in self.failed:
             self.failed.add(part)
             reason = (str(error).splitlines() or [""])[0]  # CUDA's errors have several lines
