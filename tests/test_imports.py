@@ -14,7 +14,7 @@ from tests.conftest import PROJECT
 PACKAGE = PROJECT / "tbmem"
 
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("version", "errors", "units", "web"),
+    ("version", "errors", "interruption", "units", "web"),
     ("requirements", "regular_files"),
     ("model", "config"),
     ("sources", "analysis"),

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from tbmem.config.paths import ENCODABLE, INSIDE, LOCAL, NAMED, Rule
 from tbmem.errors import ConfigError
 from tbmem.units import parse_bytes
-
-Rule = tuple[str, Callable[[Any], bool]]
-"""What a value must be, and whether it is."""
 
 
 def _checked(default: Any, *rules: Rule) -> Any:
@@ -39,11 +37,6 @@ def _is_ascending(levels: Iterable[float]) -> bool:
     return len(levels) == 3 and levels == sorted(set(levels)) and levels[0] > 0 and levels[-1] <= 100
 
 
-_NAMED: Rule = ("must name a folder, or be null", lambda name: name is None or name.strip(". ") != "")
-_INSIDE: Rule = (
-    "must lie inside of run.logdir",
-    lambda name: name is None or not (name.startswith(("/", "~")) or ".." in name.split("/")),
-)
 _ASCENDING: Rule = ("must be three ascending percentages up to 100, such as [87.5, 93.75, 97.5]", _is_ascending)
 _SIZE: Rule = ("", lambda value: parse_bytes(value) >= 0)
 _SINKS: Rule = ("must be names such as [wandb, mlflow]", lambda names: all(name.strip() for name in names))
@@ -72,12 +65,12 @@ class _Section:
 class RunConfig(_Section):
     """Where a run's files go, and which ranks write some."""
 
-    logdir: str = _checked("runs", ("must name a folder", bool))
+    logdir: str = _checked("runs", ("must name a folder", bool), ENCODABLE, LOCAL)
     """Folder that holds all runs; the one to give to ``tensorboard --logdir``.
 
     Change it: to a disk that is large enough and outlives the job; a window's trace takes some MB.
     """
-    name: str | None = _checked(None, _NAMED, _INSIDE)
+    name: str | None = _checked(None, NAMED, ENCODABLE, INSIDE)
     """Name of this run's folder, numbered if it exists; by default the start time (or the job's id).
 
     Change it: to find a run again by the name of its experiment.

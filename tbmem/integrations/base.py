@@ -16,6 +16,7 @@ from weakref import WeakSet
 import torch
 
 from tbmem.config import Config, ConfigSource, load_with_origins
+from tbmem.config.paths import is_address
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.run_summary import RunSummary
 from tbmem.present.lines import get_logger
@@ -90,6 +91,11 @@ class TrainingSession:
         for other in [session for session in self._open if not session._hears_errors]:
             other.end()
         config = self._config
+        if logdir is not None and is_address(os.fspath(logdir)) and not self._has_logdir:
+            get_logger().warning(
+                "%s is no folder of this machine: the run's files go to %s (run.logdir)", logdir, config.run.logdir
+            )
+            logdir = None
         if logdir is not None and not self._has_logdir:
             run = replace(config.run, logdir=str(Path(logdir).absolute()), name=config.run.name or name)
             config = replace(config, run=run)

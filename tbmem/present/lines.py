@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from tbmem.interruption import raise_interruption
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
 from tbmem.units import format_bytes
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     _StreamHandler = logging.StreamHandler[Any]
+    _LoggerAdapter = logging.LoggerAdapter[logging.Logger]
 else:
-    _StreamHandler = logging.StreamHandler  # takes no parameter in Python 3.10
+    _StreamHandler, _LoggerAdapter = logging.StreamHandler, logging.LoggerAdapter  # no parameter in Python 3.10
 
 LOGGER_NAME = "tbmem"
 SEPARATOR = " · "
@@ -95,9 +97,23 @@ def show_finding(finding: Finding) -> None:
     get_logger().log(finding_level(finding), "%s", finding_line(finding))
 
 
-def get_logger() -> logging.Logger:
+class SafeLogger(_LoggerAdapter):
+    """A logger that raises no error of a handler, a filter or a stream of the program: the line is lost instead."""
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        """Log a line; ``debug``, ``info``, ``warning`` and ``error`` come here as well."""
+        try:
+            super().log(level, msg, *args, **kwargs)
+        except Exception as error:
+            raise_interruption(error)
+
+
+def get_logger() -> SafeLogger:
     """The logger of all console output."""
-    return logging.getLogger(LOGGER_NAME)
+    return _logger
+
+
+_logger = SafeLogger(logging.getLogger(LOGGER_NAME), {})
 
 
 class _LoggerState:
@@ -128,7 +144,7 @@ def console_handler(console: Console | None = None) -> Iterator[None]:
 
 
 def _show(console: Console | None) -> None:
-    logger = get_logger()
+    logger = get_logger().logger
     _LoggerState.level, _LoggerState.propagate = logger.level, logger.propagate
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.INFO)
@@ -139,7 +155,7 @@ def _show(console: Console | None) -> None:
 
 
 def _hide() -> None:
-    logger = get_logger()
+    logger = get_logger().logger
     if _LoggerState.handler is not None:
         logger.removeHandler(_LoggerState.handler)
         _LoggerState.handler.close()

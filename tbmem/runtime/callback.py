@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from tbmem.config import Config, ConfigSource, load_config
+from tbmem.errors import TbmemError
 from tbmem.model.finding import Finding, Findings
 from tbmem.model.redaction import NOTHING_REDACTED, Redaction, redacted_lines
 from tbmem.model.run_summary import RunSummary
@@ -24,6 +25,7 @@ from tbmem.runtime.finding_listeners import Listener
 from tbmem.runtime.metric_sinks import Sinks, find_sinks
 from tbmem.runtime.monitor import MemoryMonitor
 from tbmem.runtime.oom.flight_recorder import FlightRecorder
+from tbmem.runtime.process.cell_runs import CellRuns
 from tbmem.runtime.process.lifecycle import Lifecycle, Process, Rank, find_rank
 from tbmem.runtime.process.run_folder import RunFolder, open_run_folder, unwritten_line
 from tbmem.runtime.profiler import MemoryProfiler
@@ -32,6 +34,7 @@ from tbmem.runtime.run_observer import RunObservers
 from tbmem.sources.counters.devices import check_devices
 from tbmem.sources.counters.own_memory import own_memory
 from tbmem.sources.torch_state.out_of_memory import ran_out_of_memory
+from tbmem.sources.torch_state.user_modes import Unseen
 
 
 class MemoryCallback(Lifecycle):
@@ -91,6 +94,7 @@ class MemoryCallback(Lifecycle):
         self._monitor: MemoryMonitor | None = None
         self._flight: FlightRecorder | None = None
         self._steps = 0
+        self._is_interrupted = False
         self._began = self._seconds = 0.0
         self._thread: int | None = None
         self._has_warned = False
@@ -165,13 +169,17 @@ class MemoryCallback(Lifecycle):
             return
         if not any(part.enabled for part in (config.monitor, config.profiling, config.snapshot)):
             return
+        CellRuns.begin(self, config.run.logdir, config.run.name, _end_run_of_cell)
         try:
             with own_memory.working():
                 self._open(awaits_resume)
-        except BaseException:
+        except BaseException as error:
             self._resources.close()
             self._monitor = self._profiler = None
-            raise
+            if isinstance(error, TbmemError):
+                raise
+            self._guard.fail("tbmem", error)
+            return
         self._began = time.perf_counter()
         self._thread = threading.get_ident()
         atexit.register(self._at_exit)
@@ -185,17 +193,38 @@ class MemoryCallback(Lifecycle):
     def watch(self, model: torch.nn.Module, *optimizers: torch.optim.Optimizer) -> None:
         """Name a model's tensors in the address book; optimizers that are not given are found at their first step."""
         if self.profiler is not None:
-            self._guard.run("watch", self.profiler.watch, model, *optimizers)
+            with Unseen():
+                self._guard.run("watch", self.profiler.watch, model, *optimizers)
 
     def step(self) -> None:
-        """Record the end of a training step. Never raises, never waits, does nothing in a forked child."""
-        if self._pid != Process.number or self._ended:
-            self._warn_of_misuse("step()")
-            return
-        self._steps += 1
-        profiler, monitor = self.profiler, self._monitor
-        if profiler is None or monitor is None:
-            return
+        """Record the end of a training step. Never raises, never waits, does nothing in a forked child.
+
+        An exception of the program that arrives meanwhile, as from a signal handler, is the program's: it is raised,
+        and the next step goes on.
+        """
+        try:  # around comparisons as well, for which there may be no room
+            if self._pid != Process.number or self._ended:
+                self._warn_of_misuse("step()")
+                return
+            if self._is_interrupted:
+                self._catch_up()
+            self._steps += 1
+            self._is_interrupted = True
+            if self._profiler is not None and self._monitor is not None:
+                with Unseen():
+                    self._step(self._profiler, self._monitor)
+            self._is_interrupted = False
+        except (RecursionError, MemoryError):
+            self._guard.passed_over += 1
+
+    def _catch_up(self) -> None:
+        """Let all parts count the steps whose end they did not see, since an exception came first."""
+        for part in (self._monitor, self._profiler):
+            if part is not None:
+                part.catch_up(self._steps)
+        self._is_interrupted = False
+
+    def _step(self, profiler: MemoryProfiler, monitor: MemoryMonitor) -> None:
         is_profiling = not profiler.is_done
         is_recording = is_profiling and profiler.is_interfering
         findings = monitor.advance(is_recording)
@@ -236,15 +265,26 @@ class MemoryCallback(Lifecycle):
             return
         self._seconds = time.perf_counter() - self._began
         deadline = time.monotonic() + self.config.run.wait_seconds
+        with Unseen():
+            self._end(self.profiler, self._monitor, self._flight, error, deadline)
+
+    def _end(
+        self,
+        profiler: MemoryProfiler,
+        monitor: MemoryMonitor,
+        flight: FlightRecorder,
+        error: BaseException | None,
+        deadline: float,
+    ) -> None:
         try:
-            self._guard.run("profiler", self.profiler.mute)
+            self._guard.run("profiler", profiler.mute)
             # first: the following steps need memory themselves
-            written = self._guard.run("out-of-memory report", self._flight.end, error)
-            self.profiler.stop(error, has_snapshot=bool(written))
-            self._report_end(self._monitor, self.profiler, error, deadline)
+            written = self._guard.run("out-of-memory report", flight.end, error)
+            profiler.stop(error, has_snapshot=bool(written))
+            self._report_end(monitor, profiler, error, deadline)
             there = self._guard.run("files", self._end_files, deadline) or frozenset()
-            self._monitor._stop(error, deadline, self._unwritten)
-            self._guard.run("summary", self._sum_up, self._monitor, self.profiler, error, there)
+            monitor._stop(error, deadline, self._unwritten)
+            self._guard.run("summary", self._sum_up, monitor, profiler, error, there)
         finally:
             self._resources.close()
 
@@ -302,7 +342,7 @@ class MemoryCallback(Lifecycle):
         if not self.config.output.redact:
             return NOTHING_REDACTED
         redaction = Redaction.of_this_process(keep=[self.config.run.name])
-        self._resources.enter_context(redacted_lines(get_logger(), redaction))
+        self._resources.enter_context(redacted_lines(get_logger().logger, redaction))
         return redaction
 
     def _report_end(
@@ -390,6 +430,13 @@ def _stop(callback: weakref.ref[MemoryCallback]) -> None:
     alive = callback()
     if alive is not None:
         alive.stop()
+
+
+def _end_run_of_cell(callback: object) -> None:
+    """End a run that a cell has left open, if this thread may."""
+    if isinstance(callback, MemoryCallback) and callback.is_active and callback._thread == threading.get_ident():
+        get_logger().info("the run in %s ends: its cell has started another one", callback.folder)
+        callback.stop()
 
 
 def _explained_spikes(findings: list[Finding], ledger: WindowLedger) -> list[Finding]:

@@ -55,9 +55,9 @@ class FindingListeners:
     def _call(self, listener: Listener, finding: Finding) -> None:
         try:
             listener(finding)
-        except Exception as error:
+        except BaseException as error:  # SystemExit as well: it would end this thread, and with it the other listeners
             self._listeners.remove(listener)
-            self._guard.fail(f"on_finding {getattr(listener, '__qualname__', listener)!s}", error)
+            self._guard.switch_off(f"on_finding {getattr(listener, '__qualname__', listener)!s}", error)
 
 
 def _installed() -> list[Listener]:

@@ -138,7 +138,7 @@ class MemoryMonitor(Lifecycle):
         self._owns_folder = False
         self._accumulation = AccumulationNotice()
         self._every = self._thorough_step = self.config.log_every_n_steps
-        self._step = self._judge_step = 0
+        self._step = self._judge_step = self._resumed_after = 0
         self._judge_time = 0.0
         self._is_watching = self._samples_every_step = False
         self._new: list[MemorySample] = []
@@ -221,7 +221,7 @@ class MemoryMonitor(Lifecycle):
         """Number the next step ``after_step + 1``, after a checkpoint; call it before the first step."""
         if self._step or self._ended or after_step <= 0:
             return
-        self._step = self._thorough_step = after_step
+        self._step = self._thorough_step = self._resumed_after = after_step
         if self._patterns is not None:
             self._patterns = replace(self._patterns, warmup_steps=self._patterns.warmup_steps + after_step)
         for part in (self._counters, self._investigator):
@@ -233,7 +233,15 @@ class MemoryMonitor(Lifecycle):
 
         Returns new findings, usually none. In a loop of very short steps, the steps of 80 ms are evaluated together.
         """
-        return () if self._pid != Process.number else self.advance(profiled)
+        try:
+            return () if self._pid != Process.number else self.advance(profiled)
+        except (RecursionError, MemoryError):
+            self._guard.passed_over += 1
+            return ()
+
+    def catch_up(self, steps: int) -> None:
+        """Number the next step ``steps + 1``: an exception came before ``advance()`` could count one."""
+        self._step = max(self._step, steps + self._resumed_after)
 
     def advance(self, profiled: bool = False) -> Sequence[Finding]:
         """``step()`` without the check for a forked child (hot path)."""
@@ -256,6 +264,9 @@ class MemoryMonitor(Lifecycle):
             if profiled and now < self._judge_time + _WINDOW_SECONDS:
                 return ()
             return self._process_batch(now)
+        except (RecursionError, MemoryError):
+            self._guard.passed_over += 1
+            return ()
         except Exception as error:
             self._guard.fail(PART, error)
             return ()
@@ -374,11 +385,12 @@ class MemoryMonitor(Lifecycle):
         return findings
 
     def _judge(self) -> list[Finding]:
-        new, self._new = self._new, []
+        new = self._new
         if new:
             self.log(new)
-            if self._console and not self._accumulation.is_done and (notice := self._accumulation.add(new)):
-                get_logger().info("%s", notice)
+        self._new = []  # after the call: what the program's exception interrupts is logged with the next batch
+        if new and self._console and not self._accumulation.is_done and (notice := self._accumulation.add(new)):
+            get_logger().info("%s", notice)
         names = dict.fromkeys([sample.device for sample in new])
         findings: list[Finding] = []
         for name in names:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -23,18 +22,11 @@ from tbmem.requirements import TorchFeature
 from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.lifecycle import Lifecycle, find_rank
 from tbmem.runtime.process.run_folder import RunFolder
+from tbmem.runtime.profiling import schedule
 from tbmem.runtime.profiling.address_recorder import AddressRecorder
+from tbmem.runtime.profiling.console import ProfilerConsole, too_large
 from tbmem.runtime.profiling.next_spike import NextSpike
-from tbmem.runtime.profiling.schedule import (
-    SchedulePoint,
-    ScheduleState,
-    describe_schedule,
-    is_free,
-    next_occurrence,
-    occurrence_at,
-    schedule_at,
-    short_run_finding,
-)
+from tbmem.runtime.profiling.schedule import SchedulePoint, ScheduleState
 from tbmem.runtime.profiling.snapshots import Snapshots
 from tbmem.runtime.profiling.window import (
     BYTES_PER_NODE,
@@ -46,9 +38,11 @@ from tbmem.runtime.profiling.window import (
 from tbmem.runtime.profiling.window_writer import WindowWriter
 from tbmem.sources.torch_state.out_of_memory import is_out_of_memory
 from tbmem.sources.torch_state.profiler_state import graph_nodes, in_backward
-from tbmem.units import format_bytes, parse_bytes
+from tbmem.units import parse_bytes
 
 PART = "profiler"
+_OTHER_THREAD = "profiler: step() came from another thread than start(); the window stays as it is"
+_IN_BACKWARD = "profiler: steps end inside of a backward pass, where no window can begin or end"
 
 
 class MemoryProfiler(Lifecycle):
@@ -91,23 +85,24 @@ class MemoryProfiler(Lifecycle):
         self._snapshot = snapshot or SnapshotConfig(enabled=False)
         self._snapshots: Snapshots
         self._next_spike: NextSpike | None = None
-        self._writer = WindowWriter(self.config.keep, self.ledger, self._guard, self._log, on_window, findings)
+        self._console = ProfilerConsole(shows=console)
+        log = self._console.log
+        self._writer = WindowWriter(self.config.keep, self.ledger, self._guard, log, on_window, findings)
         self._owns_folder = False
-        self._level = logging.INFO if console else logging.DEBUG
         self._addresses = AddressRecorder()
         self._window: Window | None = None
         self._step = 0
         self.is_done = False
         """Nothing is on or scheduled: ``step()`` need not be called."""
-        self._warned: set[str] = set()
         self._step_began = 0.0
         self._gave_way = self._awaits_resume = self._has_reported_end = self._is_too_large = False
         self._nodes = self._step_nodes = 0
         self._resumed_after = self._expected = 0
+        self._interrupted: int | None = None  # the step at whose end an exception of the program came
 
     def __enter__(self) -> MemoryProfiler:
         super().__enter__()
-        if self._level == logging.INFO:
+        if self._console.shows:
             self._resources.enter_context(console_handler())
         return self
 
@@ -149,17 +144,12 @@ class MemoryProfiler(Lifecycle):
         for finding in findings:
             if finding.kind is FindingKind.SPIKE and self._next_spike is not None and self.config.enabled:
                 self._next_spike.expect(finding, step + self._resumed_after)
-        periodic = (finding for finding in findings if finding.kind is FindingKind.PERIODIC)
-        config, after = self.config, self._resumed_after
-        expected = next((next_occurrence(each, step + after) - after for each in periodic), None)
-        if expected is None or self._expected or not self._is_running or not config.enabled or not config.repeat:
+        if self._expected or not self._is_running or not self.config.enabled:
             return
-        if not is_free(range(expected - 2, expected + 1), config):
-            return
-        self._expected = expected
-        if self.is_done:
+        self._expected = schedule.expected_step(findings, step, self._resumed_after, self.config) or 0
+        if self._expected and self.is_done:
             self.is_done, self._step = False, step + 1  # it was not called any more
-        if config.address_book:
+        if self._expected and self.config.address_book:
             self._addresses.open()
 
     @property
@@ -169,12 +159,11 @@ class MemoryProfiler(Lifecycle):
 
     def look_for_spike(self, step: int, sample: MemorySample | None) -> bool:
         """Record the step that has just ended if it is the spike that is awaited; returns whether it was."""
-        if self._next_spike is None or not self._is_running:
-            return False
-        return self._next_spike.step(step + self._resumed_after, sample, is_free=self._window is None)
+        spike = self._next_spike if self._is_running else None
+        return spike is not None and spike.step(step + self._resumed_after, sample, is_free=self._window is None)
 
     def _point(self, step: int) -> SchedulePoint:
-        return occurrence_at(step, self._expected, self.config) or schedule_at(step, self.config)
+        return schedule.occurrence_at(step, self._expected, self.config) or schedule.schedule_at(step, self.config)
 
     def watch(self, model: torch.nn.Module | None, *optimizers: torch.optim.Optimizer) -> None:
         """Name the model's parameters, buffers and modules as in ``named_parameters()``, and record optimizer state."""
@@ -202,25 +191,46 @@ class MemoryProfiler(Lifecycle):
 
     def step(self) -> bool:
         """Record the end of a training step; returns whether the profiler did work of its own before the next."""
-        if not self._is_running:
-            return False
-        if self.is_done:
-            self._step += 1
-            return False
-        if self._window is not None and not self._window.is_own_thread:
-            self._warn_once("profiler: step() came from another thread than start(); the window stays as it is")
-            return False
-        if in_backward():
-            self._warn_once("profiler: steps end inside of a backward pass, where no window can begin or end")
-            return False
-        busy = self._guard.run(PART, self._between_steps)
-        if PART in self._guard.failed:
-            self._abandon()
-        return bool(busy)
+        try:
+            if not self._is_running:
+                return False
+            if self.is_done:
+                self._step += 1
+                return False
+            if self._window is not None and not self._window.is_own_thread:
+                self._console.warn_once(_OTHER_THREAD)
+                return False
+            if in_backward():
+                self._console.warn_once(_IN_BACKWARD)
+                return False
+            was_interrupted = self._interrupted is not None
+            self._interrupted = self._step = self._step if self._interrupted is None else self._interrupted + 1
+            busy = self._guard.run(PART, self._between_steps, was_interrupted)
+            if PART in self._guard.failed:
+                self._abandon()
+            return bool(busy)
+        except (RecursionError, MemoryError):
+            self._guard.passed_over += 1
+            return True
+
+    def catch_up(self, steps: int) -> None:
+        """Let ``steps`` steps have ended: an exception came before ``step()`` could count one."""
+        if not self.is_done and self._step <= steps:
+            self._interrupted = steps
+
+    def _return_to_schedule(self) -> None:
+        """Go on after an interrupted call: a window that was not taken to this step ends with what was recorded."""
+        window, point = self._window, self._point(self._step)
+        warms_up = point.state is ScheduleState.WARMUP
+        if window is None:
+            if warms_up:
+                self._prepare_window(point.window)
+        elif not window.goes_on(self._step + self._resumed_after, warms_up=warms_up):
+            self._end_early(window, "an exception of the program has interrupted tbmem")
 
     def resume(self, after_step: int) -> None:
         """Continue the step numbers of a checkpoint; the schedule is that of a new run."""
-        self._resumed_after = max(after_step, 0)
+        self._resumed_after = self._console.resumed_after = max(after_step, 0)
         awaited, self._awaits_resume = self._awaits_resume and self._is_running, False
         if awaited and self.config.enabled:
             self._guard.run(PART, self._begin_schedule)
@@ -243,7 +253,6 @@ class MemoryProfiler(Lifecycle):
                 self._guard.run("out-of-memory snapshot", self._snapshots.write_at_oom)
             self._guard.run(PART, self._close, error)
         finally:
-            # switched off even if writing is interrupted
             self._abandon()
 
     def snapshot(self, name: str) -> Path | None:
@@ -255,7 +264,9 @@ class MemoryProfiler(Lifecycle):
         if PART in self._guard.failed:
             return None
         steps, traces = max(self._step - 1, 0), len(self.ledger.windows)
-        return short_run_finding(self.config, steps, self.ledger.complete, traces, resumed_after=self._resumed_after)
+        return schedule.short_run_finding(
+            self.config, steps, self.ledger.complete, traces, resumed_after=self._resumed_after
+        )
 
     def _open(self) -> None:
         self._snapshots.find_history()
@@ -268,19 +279,22 @@ class MemoryProfiler(Lifecycle):
             self._begin_schedule()
 
     def _begin_schedule(self) -> None:
-        self._log("profiler · %s", describe_schedule(self.config, resumed_after=self._resumed_after))
+        self._console.log("profiler · %s", schedule.describe_schedule(self.config, resumed_after=self._resumed_after))
         if self.config.address_book and (missing := TorchFeature.SAVED_TENSORS.missing):
-            self._log("profiler · %s", missing)
+            self._console.log("profiler · %s", missing)
         self._enter_step()
 
-    def _between_steps(self) -> bool:
+    def _between_steps(self, was_interrupted: bool) -> bool:
+        if was_interrupted:
+            self._return_to_schedule()
         if self._snapshots.waits_for_history:
             self._snapshots.find_history()
-        busy = self._leave_step() or self._gave_way
-        self._gave_way = False
+        busy, self._gave_way = self._leave_step() or self._gave_way, False
         self._step_nodes, self._nodes = graph_nodes() - self._nodes, graph_nodes()
         self._step += 1
-        return self._enter_step() or busy
+        busy = self._enter_step() or busy
+        self._interrupted = None
+        return busy
 
     def _leave_step(self) -> bool:
         point = self._point(self._step)
@@ -296,7 +310,7 @@ class MemoryProfiler(Lifecycle):
             self._end_early(self._window, "the program starts a torch profiler of its own")
             return True
         if self._window.is_too_large:
-            self._end_early(self._window, self._too_large())
+            self._end_early(self._window, too_large(self.config.max_records))
             return True
         return False
 
@@ -314,13 +328,13 @@ class MemoryProfiler(Lifecycle):
             self._addresses.close()
         if stopped and not self._has_reported_end:
             self._has_reported_end = True
-            self._log("profiler · off from step %d on", self._step + self._resumed_after)
+            self._console.log("profiler · off from step %d on", self._step + self._resumed_after)
         return busy
 
     def _enter_state(self, state: ScheduleState, number: int) -> bool:
         config = self.config
         if state is ScheduleState.WAIT:
-            self._log("profiler · %s wait", self._steps(config.wait))
+            self._console.log("profiler · %s wait", self._console.steps(self._step, config.wait))
             return False
         is_extra = number > config.repeat > 0
         if state is ScheduleState.WARMUP or (config.warmup == 0 and not is_extra):
@@ -329,10 +343,16 @@ class MemoryProfiler(Lifecycle):
         if window is None or state is ScheduleState.WARMUP:
             return window is not None
         if self._step_nodes * BYTES_PER_NODE > parse_bytes(config.max_records):
-            self._leave_out_too_large(window)
+            self._leave_out(window)
+            self._console.warn_of_large_step(self.config.max_records)
             return True
         of = ": the next occurrence of a spike" if is_extra else f" of {config.repeat}" if config.repeat else ""
-        self._log("profiler · %s recording (window %d%s)", self._steps(2 if is_extra else config.active), number, of)
+        self._console.log(
+            "profiler · %s recording (window %d%s)",
+            self._console.steps(self._step, 2 if is_extra else config.active),
+            number,
+            of,
+        )
         window.begin()
         return True
 
@@ -340,11 +360,15 @@ class MemoryProfiler(Lifecycle):
         if self._is_too_large:
             return
         if self._snapshots.folder.writer.is_full:
-            self._warn_once("profiler: windows are left out while the disk is behind: earlier ones wait to be written")
+            self._console.warn_once(
+                "profiler: windows are left out while the disk is behind: earlier ones wait to be written"
+            )
             return
         if threading.current_thread() is not threading.main_thread():
             # torch.profiler crashes the interpreter if its thread ends while it is on
-            self._warn_once("profiler: windows are recorded in the main thread only; training runs in another thread")
+            self._console.warn_once(
+                "profiler: windows are recorded in the main thread only; training runs in another thread"
+            )
             return
         if profiler_is_busy():
             get_logger().warning(
@@ -360,14 +384,14 @@ class MemoryProfiler(Lifecycle):
             addresses=self._addresses if config.address_book else None,
             history=self._snapshots.history,
             give_way=partial(self._end_within_step, "the program starts a torch profiler of its own"),
-            at_limit=partial(self._end_within_step, self._too_large()),
+            at_limit=partial(self._end_within_step, too_large(self.config.max_records)),
         )
         self._window.prepare()
         if config.warmup:
-            self._log("profiler · %s warm-up", self._steps(1 if number > config.repeat > 0 else config.warmup))
-
-    def _too_large(self) -> str:
-        return f"records need more than {format_bytes(parse_bytes(self.config.max_records))} (profiling.max_records)"
+            self._console.log(
+                "profiler · %s warm-up",
+                self._console.steps(self._step, 1 if number > config.repeat > 0 else config.warmup),
+            )
 
     def _end_within_step(self, why: str) -> None:
         """End the window with the previous step: in this one the program starts a profiler, or records fill memory."""
@@ -387,51 +411,40 @@ class MemoryProfiler(Lifecycle):
         get_logger().warning(
             "profiler: %s at step %d; window %d %s", why, self._step + self._resumed_after, number, end
         )
-        if steps:
+        if window.is_recording and steps:
             self._finish_window(window, complete=False)
             return
+        if window.files is not None:
+            self._hand_over(window)  # an exception of the program came after it was recorded
+            return
+        self._is_too_large = self._is_too_large or window.is_too_large
+        self._leave_out(window)
         if window.is_too_large:
-            self._is_too_large = True
-            self._leave_out_too_large(window)
-        else:
-            self._window = None
-            window.discard()
+            self._console.warn_of_large_step(self.config.max_records)
 
-    def _leave_out_too_large(self, window: Window) -> None:
-        self._window = None
+    def _leave_out(self, window: Window) -> None:
         window.discard()
-        limit = format_bytes(parse_bytes(self.config.max_records))
-        self._warn_once(
-            f"profiler: a step has too many operators to be recorded in {limit} (profiling.max_records), so this window"
-            " is left out; tbmem.record() around a part of the step records that"
-        )
+        self._window = None  # afterwards: an exception of the program may come first
 
     def _finish_window(self, window: Window, *, complete: bool) -> None:
+        window.finish(complete=complete)
+        self._hand_over(window)
+
+    def _hand_over(self, window: Window) -> None:
+        """Have a window that has ended written."""
         self._window = None
-        self._writer.put(window.result, window.finish(complete=complete))
+        if window.files is not None:
+            self._writer.put(window.result, window.files)
 
     def note_level(self, bytes_in_use: int) -> None:
         """Note the highest level of the step that has just ended; windows with the highest are kept."""
         if self._window is not None and self._window.is_recording:
             self._window.result.peak = max(self._window.result.peak, bytes_in_use)
 
-    def _steps(self, count: int) -> str:
-        """The next ``count`` steps in words, ``'steps 4-6'``."""
-        first = self._step + self._resumed_after
-        return f"step {first}" if count == 1 else f"steps {first}-{first + count - 1}"
-
-    def _warn_once(self, line: str) -> None:
-        if line not in self._warned:
-            self._warned.add(line)
-            get_logger().warning("%s", line)
-
-    def _log(self, line: str, *values: object) -> None:
-        get_logger().log(self._level, line, *values)
-
     def _close(self, error: BaseException | None) -> None:
         window = self._window
         if window is not None and window.is_recording:
-            if error is None:
+            if error is None and self._interrupted is None:
                 window.forget_step()
             if window.result.steps:
                 self._finish_window(window, complete=False)

@@ -29,6 +29,7 @@ from tbmem.runtime.profiling.window import Window, profiler_is_busy
 from tbmem.runtime.profiling.window_files import WindowFiles
 from tbmem.sources.recording import read_recording
 from tbmem.sources.torch_state.memory_history import MemoryHistory, history_is_on
+from tbmem.sources.torch_state.user_modes import Unseen
 from tbmem.units import format_bytes
 
 PART = "record"
@@ -156,7 +157,7 @@ def record(
     recording = Recording(folder.path, ModuleSpans(model))
     history = MemoryHistory.of_this_process(max_entries)
     addresses.watch(model, *([optimizer] if optimizer is not None else []))
-    with console_handler(), redacted_lines(get_logger(), redaction), closing(folder):
+    with console_handler(), redacted_lines(get_logger().logger, redaction), closing(folder):
         if folder.note and rank.rank == 0:
             get_logger().warning("record: %s", folder.note)
         if history is not None:
@@ -187,11 +188,11 @@ def _history(
     history: MemoryHistory, folder: RunFolder, addresses: AddressRecorder, guard: Guard, recording: Recording
 ) -> Iterator[None]:
     process = Process.number
-    guard.run(PART, history.start)
-    guard.run(PART, addresses.open)
-    guard.run(PART, addresses.begin)
-    guard.run(PART, recording.begin)
     try:
+        guard.run(PART, history.start)
+        guard.run(PART, addresses.open)
+        guard.run(PART, addresses.begin)
+        guard.run(PART, recording.begin)
         yield
     finally:
         guard.run("record (switching off)", recording.end)
@@ -233,8 +234,8 @@ def _trace(folder: RunFolder, addresses: AddressRecorder, guard: Guard, recordin
 
     def finish() -> None:
         if window.is_recording:
-            files = guard.run(PART, window.finish, complete=True)
-            if files is not None:
+            guard.run(PART, window.finish, complete=True)
+            if (files := window.files) is not None:
                 write = partial(_write_window, files, recording)
                 folder.writer.put(files.trace.name, files.size, write, dropped=files.close)
 
@@ -243,8 +244,9 @@ def _trace(folder: RunFolder, addresses: AddressRecorder, guard: Guard, recordin
         finish()
 
     window = Window(ProfilingConfig(), folder, number=1, addresses=addresses, give_way=give_way)
-    guard.run(PART, begin)
     try:
+        with Unseen():
+            guard.run(PART, begin)
         yield
     finally:
         guard.run("record (switching off)", recording.end)

@@ -144,3 +144,19 @@ def test_a_missing_framework_names_its_extra(adapter: str, monkeypatch: pytest.M
         import_module(f"tbmem.integrations.{adapter}")
 
     assert "\n" not in str(caught.value)
+
+
+def test_a_framework_s_folder_on_a_remote_storage_is_not_made_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # given a training whose framework writes to a bucket
+    monkeypatch.chdir(tmp_path)
+    session = TrainingSession(None, (), {"profiling": NO_PROFILER})
+
+    # when
+    session.begin("s3://bucket/experiments")
+    session.end()
+
+    # then
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+    assert "s3://bucket/experiments is no folder of this machine" in caplog.text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import re
+import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -41,7 +42,7 @@ LEAK = Finding(
 @pytest.fixture
 def no_logging(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that has not set up logging: another root logger, since pytest has handlers on the real one."""
-    monkeypatch.setattr(get_logger(), "parent", logging.RootLogger(logging.WARNING))
+    monkeypatch.setattr(get_logger().logger, "parent", logging.RootLogger(logging.WARNING))
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def own_logging(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     handler.setFormatter(logging.Formatter("%(name)s|%(levelname)s|%(message)s"))
     root = logging.RootLogger(logging.WARNING)
     root.addHandler(handler)
-    monkeypatch.setattr(get_logger(), "parent", root)
+    monkeypatch.setattr(get_logger().logger, "parent", root)
     yield stream
     handler.close()
 
@@ -267,7 +268,7 @@ def test_afterwards_the_logger_is_as_it_was() -> None:
 def test_after_an_error_the_logger_is_as_it_was() -> None:
     with pytest.raises(KeyError), console_handler():
         raise KeyError
-    assert get_logger().handlers == []
+    assert get_logger().logger.handlers == []
 
 
 @pytest.mark.usefixtures("no_logging")
@@ -286,7 +287,7 @@ def test_several_parts_share_one_handler(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.usefixtures("no_logging")
 def test_a_level_that_the_program_chose_stays(capsys: pytest.CaptureFixture[str]) -> None:
     # given
-    logger = get_logger()
+    logger = get_logger().logger
     logger.setLevel(logging.WARNING)
     try:
         # when
@@ -306,12 +307,12 @@ def test_a_programs_own_logging_gets_the_lines_once(
     # when
     with console_handler():
         get_logger().info("a memory line")
-        handlers = list(get_logger().handlers)
+        handlers = list(get_logger().logger.handlers)
     # then
     assert own_logging.getvalue() == "tbmem|INFO|a memory line\n"
     assert capsys.readouterr().err == ""
     assert handlers == []
-    assert get_logger().level == logging.NOTSET
+    assert get_logger().logger.level == logging.NOTSET
 
 
 def test_other_loggers_are_not_touched(own_logging: io.StringIO) -> None:
@@ -347,3 +348,61 @@ def test_a_line_does_not_run_into_a_progress_bar(capsys: pytest.CaptureFixture[s
     (at,) = [number for number, piece in enumerate(pieces) if piece.endswith("tbmem step 10")]
     assert re.fullmatch(r"\d\d:\d\d:\d\d tbmem step 10", pieces[at])
     assert any("3/10" in piece for piece in pieces[at + 1 :])
+
+
+class _Raising(logging.Handler, logging.Filter):
+    """A handler, and a filter, of the program's that fails."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        raise RuntimeError("no room")
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        raise RuntimeError("no room")
+
+
+@pytest.fixture
+def root() -> Iterator[logging.Logger]:
+    logger = logging.getLogger("tbmem")
+    handlers, filters = list(logger.handlers), list(logger.filters)
+    yield logger
+    logger.handlers, logger.filters = handlers, filters
+
+
+@pytest.mark.parametrize("add", ["addHandler", "addFilter"])
+def test_a_handler_or_filter_of_the_program_s_that_raises_costs_the_line(root: logging.Logger, add: str) -> None:
+    # given
+    getattr(root, add)(_Raising())
+    # when / then nothing is raised
+    get_logger().warning("a line of %s", "tbmem")
+    get_logger().debug("another")
+
+
+def test_a_stream_that_was_closed_costs_the_line(root: logging.Logger, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a program that closes standard error, as a daemon does
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    root.handlers = []
+    monkeypatch.setattr(root, "propagate", False)
+    with console_handler():
+        stream.close()
+        # when / then nothing is raised
+        get_logger().warning("a line")
+
+
+def test_what_a_signal_handler_raises_while_a_line_is_logged_is_the_program_s(root: logging.Logger) -> None:
+    # given a timeout that comes in the middle of a line
+    def late(*_: object) -> None:
+        raise TimeoutError("too slow")
+
+    class Slow(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            signal.raise_signal(signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, late)
+    root.addHandler(Slow())
+    # when / then
+    try:
+        with pytest.raises(TimeoutError):
+            get_logger().warning("a line")
+    finally:
+        signal.signal(signal.SIGUSR1, before)

@@ -56,6 +56,22 @@ def test_one_that_raises_is_told_and_called_no_more_and_the_others_are() -> None
     assert problem.endswith("is off: ConnectionError: no network")
 
 
+def test_one_that_exits_ends_neither_the_thread_nor_the_others() -> None:
+    # given
+    heard, guard = [], Guard()
+
+    def leave(finding: Finding) -> None:
+        raise SystemExit(3)
+
+    listeners = FindingListeners([leave, heard.append], guard)
+    # when
+    listeners.write([_finding(FindingKind.LEAK), _finding(FindingKind.SPIKE)])
+    listeners.close()
+    # then
+    assert len(heard) == 2
+    assert guard.problems[0].endswith("is off: SystemExit: 3")
+
+
 def test_one_that_hangs_holds_up_neither_the_log_nor_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     # given
     monkeypatch.setattr(finding_listeners, "_JOIN_SECONDS", 0.1)

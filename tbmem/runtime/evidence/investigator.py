@@ -65,6 +65,7 @@ class Investigator:
         self._open_session = open_session
         self._session: EvidenceSession | None = None
         self._own_use: OwnUse | None = None
+        self._is_interrupted = False
         self._snapshot: Path | None = None
         self._windows = 0
         self.resumed_after = 0
@@ -96,19 +97,21 @@ class Investigator:
         """Process an evaluated step; returns the detectors' findings on new conclusions."""
         if PART in self._guard.failed:
             return []
-        try:
-            return self._step(step, detectors, frame)
-        except Exception as error:
+        if self._is_interrupted:
+            self.close()  # not at once: near the recursion limit there was no room for it
+        self._is_interrupted = True
+        findings = self._guard.run(PART, self._step, step, detectors, frame) or []
+        if PART in self._guard.failed:
             self.close()
-            self._guard.fail(PART, error)
-            return []
+        return findings
 
     def close(self) -> None:
         """Close the open session."""
-        session, self._session = self._session, None
-        if session is not None:
-            self._guard.run("evidence (switching off)", session.abandon)
+        if self._session is not None:
+            self._guard.run("evidence (switching off)", self._session.abandon)
+            self._session = None
             self._give_back()
+        self._is_interrupted = False
 
     def _give_back(self) -> None:
         own_use, self._own_use = self._own_use, None
@@ -120,6 +123,7 @@ class Investigator:
         if self._session is not None:
             evidence = self._session.advance(step, frame)
             if evidence is None:
+                self._is_interrupted = False
                 return []
             self._session = None
             self._conclude(evidence, current)
@@ -131,6 +135,7 @@ class Investigator:
             if is_new and self._windows < self._config.max_windows:
                 self._begin(step, suspicion, frame)
                 break
+        self._is_interrupted = False
         return findings
 
     def _begin(self, step: int, suspicion: Suspicion, frame: FrameType | None) -> None:

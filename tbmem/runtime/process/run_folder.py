@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from tbmem.config.paths import ENCODABLE, LOCAL
 from tbmem.config.schema import RunConfig
 from tbmem.errors import RunFolderError
 from tbmem.model import files
@@ -56,6 +57,9 @@ class RunFolder:
         config: RunConfig | None = None,
         redaction: Redaction = NOTHING_REDACTED,
     ) -> None:
+        for text, holds in (ENCODABLE, LOCAL):
+            if not holds(os.fspath(path)):
+                raise RunFolderError(f"the run's folder {text} (got {os.fspath(path)!r})")
         self.redaction = redaction
         """What is left out of the folder's files (``output.redact``)."""
         # absolute: the program may change its working directory

@@ -9,12 +9,14 @@ from typing import Any
 
 import torch
 
+from tbmem.interruption import raise_interruption
 from tbmem.model.address_book import AddressBook, StorageNote
 from tbmem.model.category import Category
 from tbmem.runtime.process.optimizer_hook import OptimizerHook
 from tbmem.runtime.profiling.model_names import ModelNames, numbered
 from tbmem.runtime.profiling.saved_tensors import SavedTensorRecorder
 from tbmem.sources.torch_state import storages
+from tbmem.sources.torch_state.user_modes import Unseen
 
 
 class AddressRecorder:
@@ -106,8 +108,10 @@ class AddressRecorder:
         if self._notes is None:
             return
         try:
-            self._notes.extend(self._optimizer_notes(optimizer))
-        except Exception:
+            with Unseen():
+                self._notes.extend(self._optimizer_notes(optimizer))
+        except Exception as error:
+            raise_interruption(error)
             # a gap in the address book is better than an error in the training loop
             self._gaps += 1
 

@@ -12,6 +12,7 @@ import torch
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import saved_tensors_hooks
 
+from tbmem.interruption import raise_interruption
 from tbmem.model.address_book import StorageNote
 from tbmem.model.category import Category
 from tbmem.requirements import TorchFeature
@@ -90,9 +91,11 @@ class SavedTensorRecorder:
         if self._on and self._pid == Process.number:
             try:
                 name = self._saving_module(sys._getframe(1))
-                for note in tensor_notes(tensor, Category.ACTIVATION, name):
-                    self._note(note)
-            except Exception:
+                with torch._C.DisableTorchFunction():
+                    for note in tensor_notes(tensor, Category.ACTIVATION, name):
+                        self._note(note)
+            except Exception as error:
+                raise_interruption(error)
                 self._on = False
         alias, origin = tensor, ""
         if not tensor.is_leaf:
@@ -103,13 +106,15 @@ class SavedTensorRecorder:
                         alias = tensor.detach()
                     finally:
                         _autograd._enable_record_function(True)
-            except Exception:  # nosec B110  # see below
+            except Exception as error:  # nosec B110  # see below
+                raise_interruption(error)
                 pass  # for a subclass without detach, torch's own unpacking raises
             node = tensor.grad_fn
             origin = f", which is output {tensor.output_nr} of {node.name()}," if node is not None else ""
         try:
             version = alias._version
-        except RuntimeError:  # inference tensors keep none
+        except RuntimeError as error:  # inference tensors keep none
+            raise_interruption(error)
             version = None
         return alias, version, alias is tensor, origin
 

@@ -66,6 +66,18 @@ def next_occurrence(periodic: Finding, step: int) -> int:
     return int(last + period * max(-(-(step + _PREPARED - last) // period), 1))
 
 
+def expected_step(findings: Iterable[Finding], step: int, resumed_after: int, config: ProfilingConfig) -> int | None:
+    """The step of this run in which the first periodic spike among findings is expected, if the schedule leaves it out.
+
+    ``step`` steps of this run have ended; a schedule without an end leaves none out.
+    """
+    periodic = next((finding for finding in findings if finding.kind is FindingKind.PERIODIC), None)
+    if periodic is None or not config.repeat:
+        return None
+    expected = next_occurrence(periodic, step + resumed_after) - resumed_after
+    return expected if is_free(range(expected - 2, expected + 1), config) else None
+
+
 def occurrence_at(step: int, expected: int, config: ProfilingConfig) -> SchedulePoint | None:
     """The state around a step beyond the schedule: one warms up, that before it is recorded, to compare, and it."""
     number = config.repeat + 1

@@ -19,6 +19,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from tbmem.config.schema import ProfilingConfig
+from tbmem.interruption import completed, interruption_in, raise_interruption
 from tbmem.model.address_book import AddressBook
 from tbmem.model.run_summary import ProfilerCost
 from tbmem.model.trace_additions import TraceAdditions
@@ -195,6 +196,8 @@ class Window:
         self._limit: RecordsLimit | None = None
         self._host: HostMemory | None = None
         self._is_on = False  # warming up or recording
+        self.files: WindowFiles | None = None
+        """What was recorded, once the window has ended."""
         self._profile: profile | None = None
         self._own_use: OwnUse | None = None
         self._trace: Path | None = None
@@ -255,6 +258,12 @@ class Window:
         )
         self._limit.start()
 
+    def goes_on(self, step: int, *, warms_up: bool) -> bool:
+        """Whether it is where it has to be in a step, in which it records, or ``warms_up``."""
+        if warms_up:
+            return self._is_on and not self.is_recording
+        return self.is_recording and self.result.steps[-1:] == [step]
+
     @property
     def is_too_large(self) -> bool:
         """Whether the records need more memory than they may."""
@@ -262,10 +271,11 @@ class Window:
 
     def begin_step(self, step: int) -> None:
         """Start a training step with the annotation that viewers use."""
-        self.result.steps.append(step)
-        self._annotation = record_function(f"ProfilerStep#{step}")
-        self._annotation.__enter__()
+        annotation: Any = record_function(f"ProfilerStep#{step}")
+        annotation.__enter__()
+        self._annotation = annotation
         self._step_began = time.perf_counter()
+        self.result.steps.append(step)
 
     def end_step(self) -> None:
         """End the training step."""
@@ -278,10 +288,10 @@ class Window:
         """Discard the last step, which did not run."""
         self.end_step()
         self.result.steps.pop()
-        self.result.step_seconds.pop()
+        del self.result.step_seconds[len(self.result.steps) :]
 
-    def finish(self, *, complete: bool) -> WindowFiles:
-        """Stop recording; what was recorded is in memory, to be written. Whatever is raised, nothing is left on."""
+    def finish(self, *, complete: bool) -> None:
+        """Stop recording; what was recorded is in ``files``, to be written. Whatever is raised, nothing is left on."""
         assert self._trace is not None, "begin comes first"  # nosec B101  # for the type checker
         assert self._own_use is not None  # nosec B101  # for the type checker
         began = time.perf_counter()
@@ -289,12 +299,12 @@ class Window:
         self._end_limit()
         try:
             with self._own_use.working(collects=True):
-                return self._collect(self._trace)
+                self._collect(self._trace)
         finally:
             self.discard()
             self.result.writing_seconds += time.perf_counter() - began
 
-    def _collect(self, trace: Path) -> WindowFiles:
+    def _collect(self, trace: Path) -> None:
         result = self.result
         self.end_step()
         self.mute()
@@ -304,12 +314,15 @@ class Window:
         if self._history is not None:
             data, result.history_is_whole = self._history.pickled(redaction=self._folder.redaction)
             snapshot = (self._folder.snapshot(result.number), data)
+        completed(self._export, trace, book, snapshot)
+        result.host_after = psutil.Process().memory_info().rss
+
+    def _export(self, trace: Path, book: AddressBook | None, snapshot: tuple[Path, bytes] | None) -> None:
         assert self._profile is not None  # nosec B101  # for the type checker
         content = export_to_memory(self._profile.export_chrome_trace)
         size = content.seek(0, os.SEEK_END) + (len(snapshot[1]) if snapshot is not None else 0)
         additions = self._additions(self._profile)
-        result.host_after = psutil.Process().memory_info().rss
-        return WindowFiles(
+        self.files = WindowFiles(
             folder=self._folder,
             trace=trace,
             content=content,
@@ -321,9 +334,10 @@ class Window:
 
     def discard(self) -> None:
         """Switch everything off and write nothing more."""
-        own_use, self._own_use = self._own_use, None
+        own_use = self._own_use
         with own_use.working(collects=True) if own_use is not None else nullcontext():
-            self._switch_off()
+            completed(self._switch_off)
+        self._own_use = None
         if own_use is not None:
             own_use.give_back()
 
@@ -335,18 +349,25 @@ class Window:
                 self._addresses.abandon()
             self._older.forget()
             self._stop_profile()
-        finally:
-            if self._profile is not None:
-                # torch's object is part of a reference cycle, which would keep its records alive
-                vars(self._profile).clear()
-                self._profile = None
-            if self._history is not None and self._began_history:
-                self._history.stop()
-            self._ranges.end()
-            self.others.end()
-            self._quiet.end()
-            if Window.current is self:
-                Window.current = None
+        except BaseException as error:
+            # in these cases torch's profiler may be on still: it is stopped by another call, which has room for it
+            if not isinstance(error, (RecursionError, MemoryError)) and interruption_in(error) is None:
+                self._clear()
+            raise
+        self._clear()
+
+    def _clear(self) -> None:
+        if self._profile is not None:
+            # torch's object is part of a reference cycle, which would keep its records alive
+            vars(self._profile).clear()
+            self._profile = None
+        if self._history is not None and self._began_history:
+            self._history.stop()
+        self._ranges.end()
+        self.others.end()
+        self._quiet.end()
+        if Window.current is self:
+            Window.current = None
 
     def end_in_child(self) -> None:
         """Switch everything off in a process that was forked meanwhile; its parent goes on."""
@@ -373,21 +394,21 @@ class Window:
         return self._thread == threading.get_ident()
 
     def _stop_profile(self) -> None:
-        was_recording, was_on = self.is_recording, self._is_on
-        self.is_recording = self._is_on = False
         if self._profile is not None and not self.is_own_thread:
             # stopping a profile in another thread crashes the process
             self._profile = None
+            self.is_recording = self._is_on = False
             raise RuntimeError("the window was opened in another thread; start, step and stop in the same one")
-        if self._profile is None or not was_on:
-            return
-        if not was_recording and not torch._C._autograd._profiler_enabled():
-            # a profile in warm-up can only be stopped after it was started
-            with self.others.own():
-                self._profile.start_trace()
-        self._ranges.end_open()
-        profiler_state.let_collectives_settle()
-        self._profile.stop_trace()
+        if self._profile is not None and self._is_on:
+            if not self.is_recording and not torch._C._autograd._profiler_enabled():
+                # a profile in warm-up can only be stopped after it was started
+                with self.others.own():
+                    self._profile.start_trace()
+            self._ranges.end_open()
+            profiler_state.let_collectives_settle()
+            if torch._C._autograd._profiler_enabled():  # or it was stopped when an exception of the program came
+                self._profile.stop_trace()
+        self.is_recording = self._is_on = False
 
     def _end_book(self, trace: Path) -> AddressBook | None:
         if self._addresses is None:
@@ -405,7 +426,8 @@ class Window:
                 with gc_paused():
                     results: Any = getattr(recorded.profiler, "kineto_results", None)
                     lines = noted_lines(results.experimental_event_tree(), UserLines())
-            except Exception:
+            except Exception as error:
+                raise_interruption(error)
                 get_logger().debug("the lines of the trace are not known", exc_info=True)
         return replace(lines, older=self._older.end())
 

@@ -156,7 +156,7 @@ class _MpsDevice(Device):
 
 
 class CpuDevice(Device):
-    """The CPU: bytes that malloc handed out and holds; without glibc both are the resident memory."""
+    """The CPU: bytes that malloc handed out and holds; where it has no counters both are the resident memory."""
 
     name = CPU
 

@@ -1,4 +1,4 @@
-"""Bytes that glibc's malloc has handed out and holds from the system."""
+"""Bytes that malloc has handed out and holds from the system."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 from tbmem.model.sample import NOTHING, DeviceReading
+from tbmem.sources.counters.malloc_counters import MallocCounters, find_counters
 
 _SHARE_OF_TIME = 0.003
 """Share of the run's time that readings may take: malloc walks all its free chunks to count them. That takes 2 µs in a
@@ -25,30 +26,22 @@ _SHORTEST_REST = 0.003
 """Seconds between two readings after that, however cheap they are: what a step of a loop of its own pays for a sample
 is ten times what malloc takes."""
 _UNLIMITED = sys.maxsize
-_PROBE = 1 << 20
 
 _NO_MORE = NOTHING[2:]
 _new_reading = tuple.__new__
 """Makes a named tuple from a plain one in half the time that its own constructor takes."""
 
 
-class _Mallinfo2(ctypes.Structure):
-    """``struct mallinfo2``, mallinfo(3), glibc 2.33 and later."""
-
-    _names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
-    _fields_ = [(name, ctypes.c_size_t) for name in _names.split()]
-
-
 class MallocHeap:
-    """Reads malloc's counters (``mallinfo2``: ``None`` where it has none), less often where a reading is expensive."""
+    """Reads malloc's counters (``None`` where it has none), less often where a reading is expensive."""
 
     def __init__(
         self,
-        mallinfo2: Callable[[], _Mallinfo2] | None,
+        counters: MallocCounters | None,
         clock: Callable[[], float] = time.perf_counter,
         worked: Callable[[], float] = time.thread_time,
     ) -> None:
-        self._mallinfo2 = mallinfo2
+        self._counters = counters
         # what a reading takes is processor time: a machine that is busy with something else does not make it dearer
         self._clock, self._worked = clock, worked
         self._not_before = self._spent = 0.0
@@ -58,28 +51,28 @@ class MallocHeap:
 
     @classmethod
     def of_this_process(cls, *, rationed: bool = True) -> MallocHeap:
-        """The heap of the running process, unusable where its malloc is not glibc's (jemalloc, musl)."""
-        return cls(_find_mallinfo2()) if rationed else cls(_find_mallinfo2(), lambda: 0.0, lambda: 0.0)
+        """The heap of the running process, unusable where its malloc has no counters (mimalloc, musl)."""
+        return cls(find_counters()) if rationed else cls(find_counters(), lambda: 0.0, lambda: 0.0)
 
     @property
     def usable(self) -> bool:
         """Whether malloc has counters."""
-        return self._mallinfo2 is not None
+        return self._counters is not None
 
     def read(self) -> DeviceReading:
-        """Bytes handed out and held: ``uordblks + hblkhd`` and ``arena + hblkhd`` of mallinfo2(3).
+        """Bytes handed out and held, on glibc ``uordblks + hblkhd`` and ``arena + hblkhd`` of mallinfo2(3).
 
         Nothing where the figures do not exist, or the last reading was so expensive that the next one is not due yet.
         """
         clock = self._clock
         began = clock()
-        if self._mallinfo2 is None:
+        if self._counters is None:
             return NOTHING
         if began < self._not_before and self._skips_left > 0:
             self._skips_left -= 1
             return NOTHING
         worked = self._worked()
-        info = self._mallinfo2()
+        figures = self._counters()
         cost = self._worked() - worked
         # one or two slow readings may be caused by the machine, three in a row by the heap
         before, earlier = self._last_costs
@@ -93,8 +86,7 @@ class MallocHeap:
             pause = lower / _SHARE_OF_TIME
             self._skips_left, self.rest = _UNLIMITED, max(pause, _SHORTEST_REST)
         self._not_before = began + max(pause, self.rest)
-        mapped = info.hblkhd
-        return _new_reading(DeviceReading, (info.uordblks + mapped, info.arena + mapped, *_NO_MORE))
+        return _new_reading(DeviceReading, (*figures, *_NO_MORE))
 
 
 @functools.cache
@@ -106,22 +98,3 @@ def find_trim() -> Callable[[int], int] | None:
         return None
     trim.argtypes = [ctypes.c_size_t]
     return trim
-
-
-def _find_mallinfo2() -> Callable[[], _Mallinfo2] | None:
-    """The function, if it exists and really counts what malloc hands out (a preloaded malloc may not)."""
-    try:
-        # PyDLL keeps the interpreter's lock: releasing it would take longer than the call
-        libc = ctypes.PyDLL(None)
-        mallinfo2, malloc, free = libc.mallinfo2, libc.malloc, libc.free
-    except (OSError, AttributeError, TypeError):
-        return None
-    mallinfo2.restype = _Mallinfo2
-    malloc.restype, malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-    free.restype, free.argtypes = None, [ctypes.c_void_p]
-    before = mallinfo2()
-    block = malloc(_PROBE)
-    after = mallinfo2()
-    free(block)
-    grown = after.uordblks + after.hblkhd - before.uordblks - before.hblkhd
-    return mallinfo2 if grown >= _PROBE else None

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from types import CellType, FunctionType, GetSetDescriptorType, MemberDescriptorType
 from typing import Any, TypeVar, cast
 
+from tbmem.interruption import raise_interruption
+
 _maxlen = deque.__dict__["maxlen"].__get__
 LruCache: type = functools._lru_cache_wrapper
 _CACHE_ENTRY = "_lru_list_elem"  # type of the entries of an lru_cache with a bound
@@ -184,7 +186,8 @@ def instance_dict(one: Any) -> dict[str, Any] | None:
         return None
     try:
         found = read(one)
-    except Exception:
+    except Exception as error:
+        raise_interruption(error)
         return None
     return found if dict in mro(type(found)) else None
 
@@ -195,7 +198,8 @@ def slot_values(one: Any) -> list[tuple[str, Any]]:
     for name, entry in _slots(type(one)):
         try:
             found.append((name, entry.__get__(one)))
-        except Exception:  # nosec B112  # an unset slot, or code of the object itself, may raise anything
+        except Exception as error:  # nosec B112  # an unset slot, or code of the object itself, may raise anything
+            raise_interruption(error)
             continue
     return found
 

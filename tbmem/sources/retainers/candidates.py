@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
 
+from tbmem.interruption import raise_interruption
 from tbmem.model.evidence import CodeLine, Contents, Holder, HolderKind
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.ownership import user_frames
@@ -74,7 +75,8 @@ class SearchContext:
         new = max(min(MEASURED, series.growth - recent), 1)
         try:
             elements = elements_of(container, new + recent + OLDER)
-        except RuntimeError:
+        except RuntimeError as error:
+            raise_interruption(error)
             self.notes.append(CHANGED)
             return 0, Contents.OBJECTS
         if len(elements) > recent + 1 and is_ordered:

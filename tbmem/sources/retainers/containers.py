@@ -10,6 +10,7 @@ from functools import partial
 from types import FrameType, ModuleType
 from typing import Any
 
+from tbmem.interruption import raise_interruption
 from tbmem.model.evidence import CodeLine, Contents, HolderKind
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.ownership import is_our_class, is_our_module, is_ours, is_user_file, plain_name
@@ -80,7 +81,8 @@ def _is_new_element(reference: Reference, growing: Mapping[int, Series]) -> bool
         return False
     try:
         return any(one is reference.value for one in plain.newest_of(reference.holder, series.growth))
-    except RuntimeError:  # another thread has changed it
+    except RuntimeError as error:  # another thread has changed it
+        raise_interruption(error)
         return False
 
 
@@ -197,7 +199,8 @@ def add_filling(context: SearchContext, reference: Reference, series: Series) ->
         for inner in (part for parts in elements_of(reference.value, plain.LARGE) for part in parts):
             if plain.length_function(type(inner)) is not None:
                 sizes.extend(retained.measure_all(parts) + entry_bytes(inner) for parts in elements_of(inner, 1))
-    except RuntimeError:
+    except RuntimeError as error:
+        raise_interruption(error)
         context.notes.append(CHANGED)
     kind, text = naming.kind_of(reference), f"{name.text}, in its elements"
     size, contents = mean_of_new(sizes), retained.contents()

@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable
 from types import CodeType, CoroutineType, FrameType, GeneratorType, ModuleType
 from typing import Any
 
+from tbmem.interruption import raise_interruption
 from tbmem.sources.program import ownership
 from tbmem.sources.program.tracked_objects import objects_of
 from tbmem.sources.retainers.probes import Probe
@@ -76,7 +77,8 @@ class LineTracer:
             try:
                 self._check(frame)
                 self._at(following)
-            except Exception:
+            except Exception as error:
+                raise_interruption(error)
                 self._has_failed = True
 
     def _at(self, frame: FrameType | None) -> None:

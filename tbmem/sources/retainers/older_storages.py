@@ -18,6 +18,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.multiprocessing import reductions
 
+from tbmem.interruption import raise_interruption
 from tbmem.model.trace_additions import OlderStorages
 from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.program import introspection as plain
@@ -54,7 +55,8 @@ class OlderStoragesTracker:
         try:
             with torch._C.DisableTorchFunction(), gc_paused():
                 self._is_complete = self._note(tracked_objects.live_objects(torch.Tensor)[0])
-        except Exception:
+        except Exception as error:
+            raise_interruption(error)
             self.forget()  # a trace without is better than none
         plain.forget()
 
@@ -98,7 +100,8 @@ class OlderStoragesTracker:
             address = storage.data_ptr()
             if not address or not storage.nbytes() or storage.is_shared() or storage.filename is not None:
                 return  # the allocator has not given it out
-        except Exception:
+        except Exception as error:
+            raise_interruption(error)
             return
         watched = self._watched.get(address)
         if watched is None:
@@ -116,7 +119,8 @@ def _kept_by_graph(tensor: torch.Tensor, graph: autograd_graph.Graph) -> Iterato
     """What autograd keeps alive because of a tensor that somebody holds: Python knows no object for it."""
     try:
         nodes = graph.add(tensor.grad_fn) if tensor.grad_fn is not None else []
-    except Exception:
+    except Exception as error:
+        raise_interruption(error)
         return
     for node in nodes:
         for saved in autograd_graph.saved(node):

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from tbmem.interruption import raise_interruption
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.ownership import local_of
 from tbmem.sources.retainers.reachability import Reference, ReferenceKind
@@ -69,7 +70,8 @@ def reader_of(reference: Reference) -> ValueReader:
 def _item(value: Any, label: Any) -> Any:
     try:
         return (list if plain.is_a(value, list) else tuple).__getitem__(value, label)
-    except (IndexError, TypeError):
+    except (IndexError, TypeError) as error:
+        raise_interruption(error)
         return None
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from tbmem.interruption import raise_interruption
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.program import ownership
 
@@ -155,7 +156,8 @@ class Traversal:
             try:
                 for referent, kind, label in _referents(value):
                     self._add(referent, reference, kind, label, depth + 1)
-            except (RuntimeError, TypeError):  # changed by another thread meanwhile; a class that has no hash
+            except (RuntimeError, TypeError) as error:  # changed by another thread meanwhile; a class that has no hash
+                raise_interruption(error)
                 continue
 
     def _add_frames(self, frames: Iterable[FrameType], tidy: bool, *, is_aside: bool = False) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tbmem.interruption import raise_interruption
 from tbmem.model.category import Category
 from tbmem.model.evidence import Contents
 from tbmem.sources.program import introspection as plain
@@ -195,7 +196,8 @@ def _storages(tensor: torch.Tensor) -> list[tuple[int, int]]:
             storages = [(storage.data_ptr(), storage.nbytes())]
         else:
             storages = [(note.address, note.bytes) for note in tensor_notes(tensor, Category.UNKNOWN, "")]
-    except Exception:  # a tensor that cannot be inspected
+    except Exception as error:  # a tensor that cannot be inspected
+        raise_interruption(error)
         return []
     return [(address, size) for address, size in storages if address and size]
 
@@ -204,7 +206,8 @@ def address_of(tensor: torch.Tensor) -> int:
     """Address of a tensor's data; 0 for one without."""
     try:
         return tensor.data_ptr()
-    except RuntimeError:
+    except RuntimeError as error:
+        raise_interruption(error)
         return 0
 
 
@@ -237,7 +240,8 @@ def _sizeof(one: Any, kinds: tuple[type, ...]) -> int:
         return int(base.__sizeof__(one)) + header + (_buffer_bytes(one, kinds) if base is object else 0)
     try:
         return sys.getsizeof(one) + _buffer_bytes(one, kinds)
-    except Exception:
+    except Exception as error:
+        raise_interruption(error)
         return 64
 
 

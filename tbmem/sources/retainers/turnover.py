@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from tbmem.interruption import raise_interruption
 from tbmem.sources.program import introspection as plain
 
 _PARTS = 4  # parts of an element that is a tuple, a list or a dict
@@ -45,7 +46,8 @@ def _spread(container: Any) -> list[Any]:
         if deque in kinds:
             first = itertools.islice(deque.__iter__(container), 1)
             return [*first, *itertools.islice(deque.__reversed__(container), 1)]
-    except (RuntimeError, IndexError):  # another thread has changed it
+    except (RuntimeError, IndexError) as error:  # another thread has changed it
+        raise_interruption(error)
         return []
     return []
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from tbmem.interruption import raise_interruption
 from tbmem.sources.program import introspection as plain
 
 _LEAF = 1 << 62
@@ -19,7 +20,8 @@ def number_of(node: Any) -> int:
     """Running number of a node in its thread; -1 where it has none."""
     try:
         return int(node._sequence_nr())
-    except Exception:
+    except Exception as error:
+        raise_interruption(error)
         return -1
 
 
@@ -27,7 +29,8 @@ def parents(node: Any) -> list[Any]:
     """The nodes whose results a node has used."""
     try:
         return [parent for parent, _ in node.next_functions if parent is not None]
-    except Exception:
+    except Exception as error:
+        raise_interruption(error)
         return []
 
 
@@ -107,7 +110,8 @@ def saved(node: Any) -> Iterator[Any]:
 def _attribute(owner: Any, name: str) -> Any:
     try:
         return getattr(owner, name)
-    except Exception:
+    except Exception as error:
+        raise_interruption(error)
         return None
 
 

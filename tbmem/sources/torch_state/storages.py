@@ -10,6 +10,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from tbmem.interruption import raise_interruption
 from tbmem.model.address_book import StorageNote
 from tbmem.model.category import Category
 from tbmem.sources.program import tracked_objects
@@ -30,7 +31,8 @@ def tensor_notes(tensor: torch.Tensor, category: Category, name: str) -> list[St
         try:
             storage = part.untyped_storage()
             address, size = storage.data_ptr(), storage.nbytes()
-        except (RuntimeError, NotImplementedError):
+        except (RuntimeError, NotImplementedError) as error:
+            raise_interruption(error)
             continue
         if address and size:
             notes.append(StorageNote(time.time_ns(), str(part.device), address, size, category, name))

@@ -77,6 +77,20 @@ def test_a_name_that_was_used_for_a_snapshot_is_not_used_again(tmp_path: Path) -
     assert folder.snapshot("mine").name.endswith("_rank0.mine-2.snapshot.pickle")
 
 
+@pytest.mark.parametrize("path", ["a\0b", "a\udcff", "s3://bucket/run"])
+def test_a_path_that_is_no_folder_here_is_one_line_and_makes_none(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given
+    monkeypatch.chdir(tmp_path)
+    # when
+    with pytest.raises(RunFolderError) as caught:
+        RunFolder(path)
+    # then
+    assert repr(path) in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     # given a file where the folder should be
     (tmp_path / "file").touch()

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -232,8 +231,7 @@ def test_an_unknown_device_is_one_clear_line(cuda: FakeCuda, host: HostMemory, n
 
 def test_the_cpu_reads_malloc(host: HostMemory) -> None:
     # given
-    info = types.SimpleNamespace(uordblks=7, hblkhd=100, arena=20)
-    device = CpuDevice(host, MallocHeap(lambda: info))  # type: ignore[arg-type,return-value]
+    device = CpuDevice(host, MallocHeap(lambda: (107, 120)))
     # when
     reading = device.read()
     # then
@@ -254,9 +252,8 @@ def test_the_cpu_without_glibc_reads_the_resident_memory(host: HostMemory, monke
 
 def test_the_cpu_has_no_figures_while_malloc_is_rationed(host: HostMemory) -> None:
     # given three readings that took a second each, and the next one a moment later
-    info = types.SimpleNamespace(uordblks=7, hblkhd=100, arena=20)
     times, worked = iter([0.0, 1.0, 2.0, 3.5]), iter([0.0, 1.0, 1.0, 2.0, 2.0, 3.0])
-    heap = MallocHeap(lambda: info, lambda: next(times), lambda: next(worked))  # type: ignore[arg-type,return-value]
+    heap = MallocHeap(lambda: (107, 120), lambda: next(times), lambda: next(worked))
     device = CpuDevice(host, heap)
     for _ in range(3):
         device.read()

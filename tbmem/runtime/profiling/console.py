@@ -1,0 +1,46 @@
+"""The lines of the scheduled profiler."""
+
+from __future__ import annotations
+
+import logging
+
+from tbmem.present.lines import get_logger
+from tbmem.units import format_bytes, parse_bytes
+
+
+class ProfilerConsole:
+    """Logs the schedule's states as they come (``shows``; else at debug level), and each warning once."""
+
+    def __init__(self, *, shows: bool) -> None:
+        self.shows = shows
+        self.resumed_after = 0
+        """Steps before this run, if it was resumed from a checkpoint."""
+        self._warned: set[str] = set()
+
+    def log(self, line: str, *values: object) -> None:
+        """Log a state."""
+        get_logger().log(logging.INFO if self.shows else logging.DEBUG, line, *values)
+
+    def warn_once(self, line: str) -> None:
+        """Log a warning, unless it was logged before."""
+        if line not in self._warned:
+            self._warned.add(line)
+            get_logger().warning("%s", line)
+
+    def warn_of_large_step(self, limit: int | str) -> None:
+        """Say once that a step needs more memory than its records may: ``profiling.max_records``."""
+        self.warn_once(
+            f"profiler: a step has too many operators to be recorded in {format_bytes(parse_bytes(limit))}"
+            " (profiling.max_records), so this window is left out; tbmem.record() around a part of the step records"
+            " that"
+        )
+
+    def steps(self, step: int, count: int) -> str:
+        """``count`` steps of this run from ``step`` on in words, ``'steps 4-6'``."""
+        first = step + self.resumed_after
+        return f"step {first}" if count == 1 else f"steps {first}-{first + count - 1}"
+
+
+def too_large(limit: int | str) -> str:
+    """Why a window ends: its records need more than ``profiling.max_records``."""
+    return f"records need more than {format_bytes(parse_bytes(limit))} (profiling.max_records)"
