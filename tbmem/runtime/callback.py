@@ -29,7 +29,7 @@ from tbmem.runtime.process.cell_runs import CellRuns
 from tbmem.runtime.process.lifecycle import Lifecycle, Process, Rank, find_rank
 from tbmem.runtime.process.run_folder import RunFolder, open_run_folder, unwritten_line
 from tbmem.runtime.profiler import MemoryProfiler
-from tbmem.runtime.profiling.window import WindowLedger
+from tbmem.runtime.profiling.window_ledger import WindowLedger
 from tbmem.runtime.run_observer import RunObservers
 from tbmem.sources.counters.devices import check_devices
 from tbmem.sources.counters.own_memory import own_memory

@@ -31,7 +31,7 @@ from tbmem.runtime.background_writer import (
     log_end,
     log_header,
 )
-from tbmem.runtime.device_judge import DeviceJudge
+from tbmem.runtime.device_judge import DeviceJudges
 from tbmem.runtime.evidence.investigator import Investigator, loop_frame
 from tbmem.runtime.evidence.peak_lines import PeakLines, PeakSource
 from tbmem.runtime.finding_listeners import FindingListeners, Listener
@@ -43,7 +43,6 @@ from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.lifecycle import Lifecycle, Process, Rank, find_rank
 from tbmem.runtime.process.optimizer_hook import UpdateTracker
 from tbmem.runtime.process.run_folder import RunFolder
-from tbmem.sources.counters.devices import CPU
 from tbmem.sources.counters.host import HostMemory
 from tbmem.sources.counters.sampler import Counters
 from tbmem.sources.torch_state.data_loaders import methods_in_workers
@@ -132,7 +131,7 @@ class MemoryMonitor(Lifecycle):
         self._metric_sinks = MetricSinks(sinks, self._guard)
         self._investigator: Investigator | None = None
         self._peak_lines: PeakLines | None = None
-        self._devices: dict[str, DeviceJudge] = {}
+        self._devices = DeviceJudges(self._new_detector)
         self._background: BackgroundWriter | None = None
         self.files = LogFiles(None)
         self._owns_folder = False
@@ -177,7 +176,8 @@ class MemoryMonitor(Lifecycle):
             self._folder = RunFolder(self._path, guard=self._guard)
             self._owns_folder = True
         if self._evidence is not None and self._evidence.enabled and self._patterns is not None:
-            self._investigator = Investigator(self._evidence, self._folder, self._guard, self._is_free, self._room)
+            room = self._devices.room
+            self._investigator = Investigator(self._evidence, self._folder, self._guard, self._is_free, room)
             self._peak_lines = PeakLines(self._peak_source(self._counters), self._guard)
         if self._flight is None:
             oom, snapshot = OomConfig(), SnapshotConfig()
@@ -299,12 +299,11 @@ class MemoryMonitor(Lifecycle):
     def latest(self, device: str) -> MemorySample | None:
         """The last sample of a device."""
         new = next((sample for sample in reversed(self._new) if sample.device == device), None)
-        state = self._devices.get(device)
-        return new or (state.last if state is not None else None)
+        return new or self._devices.last.get(device)
 
     def situation(self) -> RunContext:
         """The current state of the run."""
-        last = {name: state.last for name, state in list(self._devices.items()) if state.last is not None}
+        last = self._devices.last
         last |= {sample.device: sample for sample in self._new}
         return RunContext(self._step + 1, tuple(self.findings), last, (self._rank or Rank()).rank)
 
@@ -334,7 +333,7 @@ class MemoryMonitor(Lifecycle):
     def verdicts(self) -> list[Finding]:
         """One finding per device that states its verdict; an out-of-memory error takes precedence."""
         ran_out = {finding.device: finding for finding in self.findings if finding.kind is FindingKind.OOM}
-        verdicts = [ran_out.get(name) or detector.verdict() for name, detector in self._detectors().items()]
+        verdicts = [ran_out.get(name) or detector.verdict() for name, detector in self._devices.detectors.items()]
         return [self._redaction.finding(verdict) for verdict in verdicts]
 
     def _store(self, finding: Finding) -> None:
@@ -345,8 +344,8 @@ class MemoryMonitor(Lifecycle):
     def peaks(self) -> list[Peak]:
         """The highest usage of each device so far."""
         for sample in self._new:
-            self._state_of(sample.device).peak.add([sample])
-        return [peak for state in self._devices.values() if (peak := state.peak.peak) is not None]
+            self._devices.of(sample.device).peak.add([sample])
+        return self._devices.peaks
 
     @property
     def _redaction(self) -> Redaction:
@@ -391,42 +390,27 @@ class MemoryMonitor(Lifecycle):
         self._new = []  # after the call: what the program's exception interrupts is logged with the next batch
         if new and self._console and not self._accumulation.is_done and (notice := self._accumulation.add(new)):
             get_logger().info("%s", notice)
-        names = dict.fromkeys([sample.device for sample in new])
-        findings: list[Finding] = []
-        for name in names:
-            samples = new if len(names) == 1 else [sample for sample in new if sample.device == name]
-            findings += self._state_of(name).judge(samples)
-        return findings
+        return self._devices.judge(new)
 
-    def _state_of(self, device: str) -> DeviceJudge:
-        state = self._devices.get(device)
-        if state is None:
-            # the CPU was monitored until the accelerator was found
-            self._devices.pop(CPU, None)
-            awaits, patterns = self._investigator is not None, self._patterns
-            running = partial(self._running_at_peak, device)
-            detector = None
-            if patterns is not None:
-                workers = self._methods_in_workers
-                detector = Detector(patterns, awaits_evidence=awaits, running_at=running, in_workers=workers)
-            state = self._devices[device] = DeviceJudge(detector)
-        return state
+    def _new_detector(self, device: str) -> Detector | None:
+        if self._patterns is None:
+            return None
+        return Detector(
+            self._patterns,
+            awaits_evidence=self._investigator is not None,
+            running_at=partial(self._running_at_peak, device),
+            in_workers=self._methods_in_workers,
+        )
 
     def _running_at_peak(self, device: str, steps: Iterable[int]) -> RunningAt:
         return self._peak_lines.of_steps(device, steps) if self._peak_lines is not None else RunningAt()
 
-    def _room(self, device: str) -> int | None:
-        return self._devices[device].room
-
     def _methods_in_workers(self) -> Sequence[CodeLine]:
         return self._guard.run("data sets in workers", methods_in_workers) or ()
 
-    def _detectors(self) -> dict[str, Detector]:
-        return {name: state.detector for name, state in self._devices.items() if state.detector is not None}
-
     def _investigate(self, investigator: Investigator) -> list[Finding]:
         investigator.prepare()
-        detectors = self._detectors()
+        detectors = self._devices.detectors
         if not (investigator.is_waiting or any(detector.suspicions for detector in detectors.values())):
             return []
         was_watching = investigator.is_watching
@@ -446,13 +430,13 @@ class MemoryMonitor(Lifecycle):
             self.log(CLOSE_ROWS)
             self.log([sample._replace(allocated=None) for sample in samples])
             for sample in samples:
-                self._state_of(sample.device).peak.add([sample])
+                self._devices.of(sample.device).peak.add([sample])
 
     def _finish(self, error: BaseException | None) -> LogRecord:
         self._new += self._skipped_samples()
         for finding in self._judge():
             self.report(finding)
-        for detector in self._detectors().values():
+        for detector in self._devices.detectors.values():
             for finding in detector.close():
                 self.report(finding)
         if out_of_memory_in(error) is not None:

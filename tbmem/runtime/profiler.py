@@ -28,13 +28,8 @@ from tbmem.runtime.profiling.console import ProfilerConsole, too_large
 from tbmem.runtime.profiling.next_spike import NextSpike
 from tbmem.runtime.profiling.schedule import SchedulePoint, ScheduleState
 from tbmem.runtime.profiling.snapshots import Snapshots
-from tbmem.runtime.profiling.window import (
-    BYTES_PER_NODE,
-    PLAIN_STEPS,
-    Window,
-    WindowLedger,
-    profiler_is_busy,
-)
+from tbmem.runtime.profiling.window import BYTES_PER_NODE, Window, profiler_is_busy
+from tbmem.runtime.profiling.window_ledger import PLAIN_STEPS, WindowLedger
 from tbmem.runtime.profiling.window_writer import WindowWriter
 from tbmem.sources.torch_state.out_of_memory import is_out_of_memory
 from tbmem.sources.torch_state.profiler_state import graph_nodes, in_backward

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tbmem.model.finding import Finding
-from tbmem.runtime.profiling.window import WindowResult
+from tbmem.runtime.profiling.window_ledger import WindowResult
 
 
 def windows_to_delete(windows: Sequence[WindowResult], findings: Iterable[Finding], keep: int) -> list[WindowResult]:

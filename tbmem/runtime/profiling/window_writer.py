@@ -9,8 +9,8 @@ from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import WindowRecord
 from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.profiling.rotation import windows_to_delete
-from tbmem.runtime.profiling.window import WindowLedger, WindowResult
 from tbmem.runtime.profiling.window_files import WindowFiles
+from tbmem.runtime.profiling.window_ledger import WindowLedger, WindowResult
 from tbmem.units import format_bytes
 
 

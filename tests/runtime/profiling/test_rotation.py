@@ -7,7 +7,7 @@ from typing import Any
 
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.runtime.profiling.rotation import windows_to_delete
-from tbmem.runtime.profiling.window import WindowResult
+from tbmem.runtime.profiling.window_ledger import WindowResult
 
 
 def _windows(count: int, highest: int = 0) -> list[WindowResult]:

@@ -14,8 +14,8 @@ from tbmem.model.monitor_log import WindowRecord
 from tbmem.model.trace_additions import TraceAdditions
 from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.run_folder import RunFolder
-from tbmem.runtime.profiling.window import WindowLedger, WindowResult
 from tbmem.runtime.profiling.window_files import WindowFiles
+from tbmem.runtime.profiling.window_ledger import WindowLedger, WindowResult
 from tbmem.runtime.profiling.window_writer import WindowWriter
 
 
