@@ -650,7 +650,7 @@ def check_births(bench: Bench) -> str:
         training.step()
         kept.append(torch.ones(1 * MIB, dtype=torch.uint8, device=bench.device))
         births.mark(number)
-    births.snapshot(bench.scratch / "births.snapshot.pickle")
+    (bench.scratch / "births.snapshot.pickle").write_bytes(births.snapshot())
     report = births.finish()
     expect(not torch._C._cuda_isHistoryEnabled(), "memory history is still on")
     expect(report.sites, f"no site; notes: {report.notes}")

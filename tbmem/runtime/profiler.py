@@ -17,7 +17,7 @@ from tbmem.config.schema import ProfilingConfig, SnapshotConfig
 from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.monitor_log import WindowRecord
 from tbmem.model.sample import MemorySample
-from tbmem.present.lines import console_handler, get_logger, show_finding
+from tbmem.present.lines import console_handler, show_finding
 from tbmem.requirements import TorchFeature
 from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.lifecycle import Lifecycle, find_rank
@@ -342,12 +342,8 @@ class MemoryProfiler(Lifecycle):
             self._console.warn_of_large_step(self.config.max_records)
             return True
         of = ": the next occurrence of a spike" if is_extra else f" of {config.repeat}" if config.repeat else ""
-        self._console.log(
-            "profiler · %s recording (window %d%s)",
-            self._console.steps(self._step, 2 if is_extra else config.active),
-            number,
-            of,
-        )
+        steps = self._console.steps(self._step, 2 if is_extra else config.active)
+        self._console.log("profiler · %s recording (window %d%s)", steps, number, of)
         window.begin()
         return True
 
@@ -366,9 +362,8 @@ class MemoryProfiler(Lifecycle):
             )
             return
         if profiler_is_busy():
-            get_logger().warning(
-                "profiler: another torch profiler is running at step %d; window %d is left out", self._step, number
-            )
+            busy = "another torch profiler is running"
+            self._console.warn_once(f"profiler: {busy} at step {self._step}; window {number} is left out", of=busy)
             return
         config = self.config
         self._snapshots.find_history()
@@ -401,12 +396,8 @@ class MemoryProfiler(Lifecycle):
 
     def _end_early(self, window: Window, why: str) -> None:
         """Write the steps recorded so far."""
-        steps, number = window.result.steps, window.result.number
-        end = f"ends after step {steps[-1]}" if steps else "is left out"
-        get_logger().warning(
-            "profiler: %s at step %d; window %d %s", why, self._step + self._resumed_after, number, end
-        )
-        if window.is_recording and steps:
+        self._console.warn_of_end(why, self._step, window.result)
+        if window.is_recording and window.result.steps:
             self._finish_window(window, complete=False)
             return
         if window.files is not None:
@@ -430,6 +421,8 @@ class MemoryProfiler(Lifecycle):
         self._window = None
         if window.files is not None:
             self._writer.put(window.result, window.files)
+            if not window.result.history_is_whole and window.files.snapshot is not None:
+                self._snapshots.warn_of_overflow(window.files.snapshot[0].name)
 
     def note_level(self, bytes_in_use: int) -> None:
         """Note the highest level of the step that has just ended; windows with the highest are kept."""

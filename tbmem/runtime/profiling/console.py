@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from tbmem.present.lines import get_logger
+from tbmem.runtime.profiling.window_ledger import WindowResult
 from tbmem.units import format_bytes, parse_bytes
 
 
@@ -21,11 +22,15 @@ class ProfilerConsole:
         """Log a state."""
         get_logger().log(logging.INFO if self.shows else logging.DEBUG, line, *values)
 
-    def warn_once(self, line: str) -> None:
-        """Log a warning, unless it was logged before."""
-        if line not in self._warned:
-            self._warned.add(line)
-            get_logger().warning("%s", line)
+    def warn_once(self, line: str, *, of: str = "") -> None:
+        """Warn once ``of`` something, by default of this line; later lines of the same are for debugging."""
+        get_logger().log(logging.DEBUG if (of or line) in self._warned else logging.WARNING, "%s", line)
+        self._warned.add(of or line)
+
+    def warn_of_end(self, why: str, step: int, window: WindowResult) -> None:
+        """Say once why windows end early: what a step of this run has met, and which steps are kept."""
+        end = f"ends after step {window.steps[-1]}" if window.steps else "is left out"
+        self.warn_once(f"profiler: {why} at step {step + self.resumed_after}; window {window.number} {end}", of=why)
 
     def warn_of_large_step(self, limit: int | str) -> None:
         """Say once that a step needs more memory than its records may: ``profiling.max_records``."""

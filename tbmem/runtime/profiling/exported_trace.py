@@ -26,7 +26,7 @@ def export_to_memory(export: Callable[[str], object]) -> BinaryIO:
     """
     with_memory = _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None
     folder = Path(tempfile.mkdtemp(prefix="tbmem-", dir=with_memory))
-    memory = _memory_file()
+    memory, file = _memory_file(), None
     try:
         if memory is not None:
             for name in _NAMES:
@@ -35,9 +35,12 @@ def export_to_memory(export: Callable[[str], object]) -> BinaryIO:
         export(str(folder / _NAME))
         file = open(folder / _NAME, "r+b")  # noqa: SIM115  (the caller's; its content outlives the name)
         if not file.seek(0, os.SEEK_END):
-            file.close()
             raise OSError("torch has written no trace: is there memory left?")
         return file
+    except BaseException:
+        if file is not None:
+            file.close()
+        raise
     finally:
         if memory is not None:
             os.close(memory)

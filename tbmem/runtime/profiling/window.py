@@ -207,18 +207,24 @@ class Window:
 
     def _export(self, trace: Path, book: AddressBook | None, snapshot: tuple[Path, bytes] | None) -> None:
         assert self._profile is not None  # nosec B101  # for the type checker
-        content = export_to_memory(self._profile.export_chrome_trace)
-        size = content.seek(0, os.SEEK_END) + (len(snapshot[1]) if snapshot is not None else 0)
-        additions = self._additions(self._profile)
-        self.files = WindowFiles(
-            folder=self._folder,
-            trace=trace,
-            content=content,
-            size=size,
-            additions=additions,
-            book=book,
-            snapshot=snapshot,
-        )
+        content = None
+        try:
+            content = export_to_memory(self._profile.export_chrome_trace)
+            size = content.seek(0, os.SEEK_END) + (len(snapshot[1]) if snapshot is not None else 0)
+            additions = self._additions(self._profile)
+            self.files = WindowFiles(
+                folder=self._folder,
+                trace=trace,
+                content=content,
+                size=size,
+                additions=additions,
+                book=book,
+                snapshot=snapshot,
+            )
+        except BaseException:
+            if content is not None:
+                content.close()
+            raise
 
     def discard(self) -> None:
         """Switch everything off and write nothing more."""

@@ -142,8 +142,8 @@ class BudgetedPickle:
 class _MemoryLimit:
     """Limits the growth of the process (RLIMIT_DATA, Linux): an allocation beyond it is a MemoryError.
 
-    A process that has torch may be a training: its other threads are not to run out of memory, and what is read there
-    is its own.
+    A process that has torch may be training a model: its other threads are not to run out of memory, and what is read
+    there is its own.
     """
 
     def __init__(self) -> None:
