@@ -38,6 +38,7 @@ from tbmem.runtime.profiling.schedule import (
 from tbmem.runtime.profiling.snapshots import Snapshots
 from tbmem.runtime.profiling.window import (
     BYTES_PER_NODE,
+    NO_STACKS,
     PLAIN_STEPS,
     Window,
     WindowLedger,
@@ -282,7 +283,12 @@ class MemoryProfiler(Lifecycle):
             if point.state is not ScheduleState.ACTIVE:
                 self.ledger.plain_steps.append(time.perf_counter() - self._step_began)
             return False
+        is_cut = self._window.is_cut
         self._window.end_step()
+        if is_cut:
+            self._window.forget_step()
+            self._end_early(self._window, "the program starts a profiler of Python calls (sys.setprofile)")
+            return True
         if point.state is ScheduleState.ACTIVE and point.last:
             self._finish_window(self._window, complete=True)
             return True
@@ -328,6 +334,8 @@ class MemoryProfiler(Lifecycle):
         of = ": the next occurrence of a spike" if is_extra else f" of {config.repeat}" if config.repeat else ""
         self._log("profiler · %s recording (window %d%s)", self._steps(2 if is_extra else config.active), number, of)
         window.begin()
+        if window.lacks_stacks:
+            self._warn_once(f"profiler: {NO_STACKS}")
         return True
 
     def _prepare_window(self, number: int) -> None:
@@ -338,9 +346,8 @@ class MemoryProfiler(Lifecycle):
             self._warn_once("profiler: windows are recorded in the main thread only; training runs in another thread")
             return
         if profiler_is_busy():
-            get_logger().warning(
-                "profiler: another torch profiler is running at step %d; window %d is left out", self._step, number
-            )
+            line = f"profiler: another torch profiler is running at step {self._step}; window {number} is left out"
+            self._warn_once(f"{line}, like later ones while it runs", of="another torch profiler")
             return
         config = self.config
         self._snapshots.find_history()
@@ -375,9 +382,7 @@ class MemoryProfiler(Lifecycle):
         """Write the steps recorded so far."""
         steps, number = window.result.steps, window.result.number
         end = f"ends after step {steps[-1]}" if steps else "is left out"
-        get_logger().warning(
-            "profiler: %s at step %d; window %d %s", why, self._step + self._resumed_after, number, end
-        )
+        self._warn_once(f"profiler: {why} at step {self._step + self._resumed_after}; window {number} {end}", of=why)
         if steps:
             self._finish_window(window, complete=False)
             return
@@ -419,10 +424,12 @@ class MemoryProfiler(Lifecycle):
         first = self._step + self._resumed_after
         return f"step {first}" if count == 1 else f"steps {first}-{first + count - 1}"
 
-    def _warn_once(self, line: str) -> None:
-        if line not in self._warned:
-            self._warned.add(line)
-            get_logger().warning("%s", line)
+    def _warn_once(self, line: str, *, of: str = "") -> None:
+        """Warn, but only once ``of`` the same thing, by default of this line; then it is logged like states."""
+        level = self._level if (of or line) in self._warned else logging.WARNING
+        self._warned.add(of or line)
+        if of or level == logging.WARNING:
+            get_logger().log(level, "%s", line)
 
     def _log(self, line: str, *values: object) -> None:
         get_logger().log(self._level, line, *values)

@@ -22,7 +22,7 @@ from tbmem.runtime.process.lifecycle import find_rank
 from tbmem.runtime.process.run_folder import RunFolder, open_run_folder
 from tbmem.runtime.profiling.address_recorder import AddressRecorder
 from tbmem.runtime.profiling.spans import ModuleSpans, PhaseSpans
-from tbmem.runtime.profiling.window import Window, profiler_is_busy
+from tbmem.runtime.profiling.window import NO_STACKS, Window, profiler_is_busy
 from tbmem.sources.recording import read_recording
 from tbmem.sources.torch_state.memory_history import MemoryHistory, history_is_on
 from tbmem.units import format_bytes
@@ -195,10 +195,16 @@ def _trace(folder: RunFolder, addresses: AddressRecorder, guard: Guard, recordin
         addresses.open()
         window.prepare()
         window.begin()
+        if window.lacks_stacks:
+            get_logger().warning("record: %s", NO_STACKS)
         window.begin_step(1)
         recording.begin()
 
     def finish() -> None:
+        if window.is_cut:
+            get_logger().warning(
+                "record: the program has set a profile function; the stacks are incomplete from there on"
+            )
         if window.is_recording:
             result = guard.run(PART, window.finish, complete=True)
             recording.files += result.files if result is not None else []

@@ -1,0 +1,200 @@
+"""Profile functions: torch's tracer of Python calls is one, and so are cProfile, ``sys.setprofile`` and others.
+
+A thread has one profile function. When a recording with stacks begins, torch sets its own in every thread, and takes it
+away at the end: a profiler of the program's would have ended without notice. So a recording has no stacks where the
+program has a profile function already, and is over where the program sets one meanwhile.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from types import FrameType
+from typing import Any, NamedTuple
+
+_TORCHS = "TraceContext"  # the type of what torch sets beside its function (torch 2.13, ``PythonTracer``)
+_WORD = struct.calcsize("P")
+_WORDS = 48  # of a thread's state that are searched; it has some 60
+_BETWEEN = 2  # words from the function to its object
+_MOST_THREADS = 10_000
+_MEMORY = "/proc/self/mem"
+
+
+def program_profiles() -> bool:
+    """Whether the program has a profile function, in any of its threads; to be asked while torch's tracer is off."""
+    if sys.getprofile() is not None:
+        return True
+    layout = _layout()
+    if layout is None:
+        return threading.getprofile() is not None
+    return any(function.address for function in _functions_of_threads(layout))
+
+
+def traces_this_thread() -> bool:
+    """Whether torch's tracer is this thread's profile function."""
+    return type(_getprofile()).__name__ == _TORCHS
+
+
+def end_tracing() -> None:
+    """Remove torch's tracer from this thread; a profile function of the program's stays."""
+    if traces_this_thread():
+        sys.setprofile(None)
+
+
+class CallTracer:
+    """torch's tracer while a recording with stacks is on: hidden from the program, and out of its profilers' way.
+
+    It is hidden from ``sys.getprofile``: tools that give back what was set before them (memray, and many a ``finally``)
+    would set torch's object as a function, and the program's next call would raise ``TypeError: 'TraceContext' object
+    is not callable``.
+    """
+
+    def __init__(self) -> None:
+        self._before: Callable[[], Any] | None = None
+        self._torchs = 0
+
+    def begin(self) -> None:
+        """The recording has begun, in this thread."""
+        if self._before is None:
+            self._before = sys.getprofile
+            self._torchs = _function_of_this_thread()
+            sys.getprofile = self._visible
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the program has set a profile function in this thread meanwhile: stacks are wrong from there on."""
+        return self._before is not None and not traces_this_thread()
+
+    @contextmanager
+    def stopping(self) -> Iterator[None]:
+        """Around the end of the recording: profile functions that the program has set meanwhile stay.
+
+        torch removes the function of each thread, whatever it is (torch 2.13; 2.9 looks first).
+        """
+        kept = self._programs() if self._before is not None else []
+        own = _getprofile() if kept == [] and self.is_cut else None
+        try:
+            yield
+        finally:
+            for function in kept:
+                function.set_again()
+            if callable(own):
+                sys.setprofile(own)
+            self.end()
+
+    def end(self) -> None:
+        """The recording has ended: ``sys.getprofile`` is Python's own; what another tool has put there stays."""
+        if self._before is not None and sys.getprofile == self._visible:
+            sys.getprofile = self._before
+        self._before = None
+
+    def _visible(self) -> Any:
+        found = (self._before or _getprofile)()
+        return None if type(found).__name__ == _TORCHS else found
+
+    def _programs(self) -> list[_ProfileFunction]:
+        layout = _layout()
+        found = _functions_of_threads(layout) if layout is not None else ()
+        return [function for function in found if function.address not in (0, self._torchs)]
+
+
+_getprofile = sys.getprofile
+
+
+class _Layout(NamedTuple):
+    """Where the state of a thread has the next thread's, its profile function and that one's object (in bytes)."""
+
+    next: int
+    function: int
+    object: int
+
+
+class _ProfileFunction(NamedTuple):
+    """The profile function of a thread (``c_profilefunc``), and the object that it is called with."""
+
+    state: int
+    address: int
+    argument: Any
+
+    def set_again(self) -> None:
+        """Set it where there is none now, in a thread that is still there."""
+        layout = _layout()
+        place = getattr(ctypes.pythonapi, "_PyEval_SetProfile", None)
+        if layout is None or place is None:
+            return
+        place.restype, place.argtypes = ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+        argument = None if self.argument is None else id(self.argument)
+        for now in _functions_of_threads(layout):
+            if now.state == self.state and not now.address:
+                place(self.state, self.address, argument)
+
+
+def _functions_of_threads(layout: _Layout) -> Iterator[_ProfileFunction]:
+    """Those of all threads, also where there is none.
+
+    Memory is read by the kernel: a thread that ends meanwhile is no crash.
+    """
+    with open(_MEMORY, "rb", buffering=0) as memory:
+        state = _of_python("PyInterpreterState_ThreadHead", _of_python("PyInterpreterState_Get"))
+        for _ in range(_MOST_THREADS):
+            if not state:
+                return
+            function, argument = _word(memory, state + layout.function), _word(memory, state + layout.object)
+            held = ctypes.cast(argument, ctypes.py_object).value if function and argument else None
+            yield _ProfileFunction(state, function, held)
+            state = _word(memory, state + layout.next)
+
+
+def _function_of_this_thread() -> int:
+    layout, own = _layout(), _of_python("PyThreadState_Get")
+    found = _functions_of_threads(layout) if layout is not None else ()
+    return next((function.address for function in found if function.state == own), 0)
+
+
+def _of_python(name: str, *addresses: int) -> int:
+    """Call a function of Python's C interface that takes addresses and returns one."""
+    function = getattr(ctypes.pythonapi, name)
+    function.restype, function.argtypes = ctypes.c_void_p, [ctypes.c_void_p] * len(addresses)
+    return function(*addresses) or 0
+
+
+def _word(memory: Any, address: int) -> int:
+    """A word of this process' memory; 0 where there is none."""
+    with suppress(OSError):
+        data = os.pread(memory.fileno(), _WORD, address)
+        if len(data) == _WORD:
+            return int(struct.unpack("P", data)[0])
+    return 0
+
+
+@cache
+def _layout() -> _Layout | None:
+    """Found in a thread of its own, whose profile function nobody needs; ``None`` where memory cannot be read so."""
+    found: list[_Layout] = []
+
+    def look() -> None:
+        def profile(frame: FrameType, event: str, argument: object) -> None:
+            """Do nothing."""
+
+        state = _of_python("PyThreadState_Get")
+        following = _of_python("PyThreadState_Next", state)
+        sys.setprofile(profile)
+        with suppress(Exception), open(_MEMORY, "rb", buffering=0) as memory:
+            words = [_word(memory, state + number * _WORD) for number in range(_WORDS)]
+            # function and trace function, then the object of each (CPython 3.10 to 3.14)
+            place = words.index(id(profile))
+            if following and place >= _BETWEEN and words[place - _BETWEEN]:
+                found.append(_Layout(words.index(following) * _WORD, (place - _BETWEEN) * _WORD, place * _WORD))
+        sys.setprofile(None)
+
+    with suppress(Exception):
+        thread = threading.Thread(target=look, name="tbmem profile function", daemon=True)
+        thread.start()
+        thread.join()
+    return found[0] if found else None
