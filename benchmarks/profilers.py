@@ -1,6 +1,6 @@
 """A program's own profilers, tracers and debuggers beside tbmem, each at each moment of a run.
 
-    python benchmarks/profilers.py [--tools cProfile,memray] [--moments window,look] [--missing]
+    python benchmarks/profilers.py [--tools cProfile,memray] [--moments window,look]
 
 Each pair is tried in a process of its own, so that a crash is seen as one. The tool's results must be whole; what tbmem
 gives up for that it says in one line. Prints the table of ``docs/profilers.md``; exit code 1 if a tool was not whole, a
@@ -23,10 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from harness import heading, table
+from profiler_tools import TORCH_TOOLS, Tool
 
 LONGEST = 180
 """Seconds after which a process counts as hanging."""
-STEPS = 60
+STEPS = 50
 """Steps of a run: windows in steps 4-6 and 10-12, a look for holders some steps after them."""
 MOMENTS = {
     "run": "on before the run begins, off after it has ended",
@@ -41,12 +42,19 @@ MOMENTS = {
 }
 
 
+def tools() -> dict[str, type[Tool]]:
+    """The tools by name."""
+    from python_profilers import PYTHON_TOOLS
+
+    return {tool.name: tool for tool in (*TORCH_TOOLS, *PYTHON_TOOLS)}
+
+
 class Program:
     """A training loop with a leak, and the tool that is tried in it."""
 
     def __init__(self, name: str, folder: Path) -> None:
         import torch
-        from profiler_tools import BLOCK, TOOLS
+        from profiler_tools import BLOCK
 
         device = "cuda" if torch.cuda.is_available() else "cpu"
         model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1)).to(device)
@@ -61,7 +69,7 @@ class Program:
         self.kept: list[Any] = []
         self.device = device
         self.work = work
-        self.tool = TOOLS[name](work, folder)
+        self.tool = tools()[name](work, folder)
         self.is_on = self.was_on = False
         self.calls = 0
 
@@ -192,7 +200,8 @@ def outcome(name: str, moment: str, *, show: bool = False) -> str:
         return f"**raises: {output.strip().splitlines()[-1][:100]}**"
     (line,) = [line for line in ended.stdout.splitlines() if line.startswith("OUTCOME ")]
     done = json.loads(line.removeprefix("OUTCOME "))
-    lines = Counter(re.findall(r"tbmem .*?WARNING.*|^WARNING:tbmem.*|.*switched off.*", output, flags=re.MULTILINE))
+    said = re.findall(r"^WARNING:tbmem:.*", output, flags=re.MULTILINE)
+    lines = Counter(re.sub(r"\d+", "N", text) for text in said)
     if done["missing"]:
         return f"**tool: {done['missing']}**"
     if left:
@@ -218,10 +227,8 @@ def given_up(done: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    from profiler_tools import TOOLS
-
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--tools", default=";".join(TOOLS), help="names, separated by semicolons")
+    arguments.add_argument("--tools", default=";".join(tools()), help="names, separated by semicolons")
     arguments.add_argument("--moments", default=",".join(MOMENTS), help="names, separated by commas")
     arguments.add_argument("--show", action="store_true", help="what each process prints")
     arguments.add_argument("--one", nargs=3, metavar=("TOOL", "MOMENT", "FOLDER"), help=argparse.SUPPRESS)
@@ -233,7 +240,7 @@ def main() -> int:
     moments = given.moments.split(",")
     rows = []
     for name in given.tools.split(";"):
-        reason = TOOLS[name].why_not()
+        reason = tools()[name].why_not()
         cells = [reason or outcome(name, moment, show=given.show) for moment in moments]
         rows.append([name, *cells])
         print("| " + " | ".join(rows[-1]) + " |", file=sys.stderr, flush=True)

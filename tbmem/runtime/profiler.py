@@ -283,12 +283,11 @@ class MemoryProfiler(Lifecycle):
             if point.state is not ScheduleState.ACTIVE:
                 self.ledger.plain_steps.append(time.perf_counter() - self._step_began)
             return False
-        is_cut = self._window.is_cut
-        self._window.end_step()
-        if is_cut:
+        if self._window.is_cut:
             self._window.forget_step()
             self._end_early(self._window, "the program starts a profiler of Python calls (sys.setprofile)")
             return True
+        self._window.end_step()
         if point.state is ScheduleState.ACTIVE and point.last:
             self._finish_window(self._window, complete=True)
             return True
@@ -347,7 +346,7 @@ class MemoryProfiler(Lifecycle):
             return
         if profiler_is_busy():
             line = f"profiler: another torch profiler is running at step {self._step}; window {number} is left out"
-            self._warn_once(f"{line}, like later ones while it runs", of="another torch profiler")
+            self._warn_once(line, of="another torch profiler")
             return
         config = self.config
         self._snapshots.find_history()
@@ -425,11 +424,9 @@ class MemoryProfiler(Lifecycle):
         return f"step {first}" if count == 1 else f"steps {first}-{first + count - 1}"
 
     def _warn_once(self, line: str, *, of: str = "") -> None:
-        """Warn, but only once ``of`` the same thing, by default of this line; then it is logged like states."""
-        level = self._level if (of or line) in self._warned else logging.WARNING
+        """Warn once ``of`` something, by default of this line; later lines of the same are for debugging."""
+        get_logger().log(logging.DEBUG if (of or line) in self._warned else logging.WARNING, "%s", line)
         self._warned.add(of or line)
-        if of or level == logging.WARNING:
-            get_logger().log(level, "%s", line)
 
     def _log(self, line: str, *values: object) -> None:
         get_logger().log(self._level, line, *values)

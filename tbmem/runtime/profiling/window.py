@@ -33,6 +33,7 @@ from tbmem.sources.survivors.frame_lines import UserLines
 from tbmem.sources.survivors.profiler_events import noted_lines
 from tbmem.sources.torch_state import call_tracer, profiler_state
 from tbmem.sources.torch_state.memory_history import MemoryHistory
+from tbmem.sources.torch_state.trace_export import export_trace
 from tbmem.units import parse_bytes
 
 BYTES_PER_NODE = 5 << 10
@@ -293,7 +294,12 @@ class Window:
             path = self._folder.snapshot(result.number)
             result.history_is_whole = self._history.write(path)
             result.snapshot = path
-        self._write_trace(trace)
+        try:
+            self._write_trace(trace)
+        except OSError:
+            if result.address_book is not None and result.snapshot is None:
+                result.address_book.unlink(missing_ok=True)  # of use beside a recording only
+            raise
         result.host_after = psutil.Process().memory_info().rss
         result.bytes_written = sum(path.stat().st_size for path in result.files)
 
@@ -378,7 +384,7 @@ class Window:
         with atomic_write(trace) as packed:
             plain = packed.with_name(f"{packed.name}.json")
             try:
-                self._profile.export_chrome_trace(str(plain))
+                export_trace(self._profile, plain)
                 self._additions(self._profile).append_to(plain)
                 compress(plain, packed)
             finally:

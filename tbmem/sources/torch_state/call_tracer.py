@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -52,19 +52,21 @@ class CallTracer:
 
     It is hidden from ``sys.getprofile``: tools that give back what was set before them (memray, and many a ``finally``)
     would set torch's object as a function, and the program's next call would raise ``TypeError: 'TraceContext' object
-    is not callable``.
+    is not callable``. And if there was a function before, Python reports the end of ``sys.setprofile`` itself to the new
+    one: ``profile`` then raises ``AssertionError: Bad return``. Of a ``partial`` no end is reported.
     """
 
     def __init__(self) -> None:
-        self._before: Callable[[], Any] | None = None
+        self._before: tuple[Callable[..., Any], Callable[..., Any]] | None = None
+        self._set: Callable[..., Any] = partial(_setprofile)
         self._torchs = 0
 
     def begin(self) -> None:
         """The recording has begun, in this thread."""
         if self._before is None:
-            self._before = sys.getprofile
+            self._before = sys.getprofile, sys.setprofile
             self._torchs = _function_of_this_thread()
-            sys.getprofile = self._visible
+            sys.getprofile, sys.setprofile = self._visible, self._set
 
     @property
     def is_cut(self) -> bool:
@@ -89,13 +91,15 @@ class CallTracer:
             self.end()
 
     def end(self) -> None:
-        """The recording has ended: ``sys.getprofile`` is Python's own; what another tool has put there stays."""
+        """The recording has ended: both functions are Python's own; what another tool has put there stays."""
         if self._before is not None and sys.getprofile == self._visible:
-            sys.getprofile = self._before
+            sys.getprofile = self._before[0]
+        if self._before is not None and sys.setprofile is self._set:
+            sys.setprofile = self._before[1]
         self._before = None
 
     def _visible(self) -> Any:
-        found = (self._before or _getprofile)()
+        found = self._before[0]() if self._before is not None else _getprofile()
         return None if type(found).__name__ == _TORCHS else found
 
     def _programs(self) -> list[_ProfileFunction]:
@@ -104,7 +108,7 @@ class CallTracer:
         return [function for function in found if function.address not in (0, self._torchs)]
 
 
-_getprofile = sys.getprofile
+_getprofile, _setprofile = sys.getprofile, sys.setprofile
 
 
 class _Layout(NamedTuple):
