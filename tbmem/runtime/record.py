@@ -22,7 +22,7 @@ from tbmem.runtime.process.lifecycle import find_rank
 from tbmem.runtime.process.run_folder import RunFolder, open_run_folder
 from tbmem.runtime.profiling.address_recorder import AddressRecorder
 from tbmem.runtime.profiling.spans import ModuleSpans, PhaseSpans
-from tbmem.runtime.profiling.window import NO_STACKS, Window, profiler_is_busy
+from tbmem.runtime.profiling.window import HISTORY_TAKEN, NO_STACKS, Window, profiler_is_busy
 from tbmem.sources.recording import read_recording
 from tbmem.sources.torch_state.memory_history import MemoryHistory, history_is_on
 from tbmem.units import format_bytes
@@ -176,7 +176,9 @@ def _history(
     finally:
         guard.run("record (switching off)", recording.end)
         try:
-            if not history.is_own and not history_is_on():
+            if history.was_taken:
+                get_logger().warning("record: %s", HISTORY_TAKEN)
+            elif not history.is_own and not history_is_on():
                 get_logger().warning("record: the memory history that was on before has ended, and its events are lost")
             path = folder.snapshot(1)
             if guard.run(PART, history.write, path) is False:

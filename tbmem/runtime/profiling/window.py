@@ -41,6 +41,10 @@ BYTES_PER_NODE = 5 << 10
 LSTM cells (4 KiB) and a transformer (6.5 KiB) on the CPU, torch 2.13. Collected they take 40 KiB and 0.4 ms."""
 _COLLECTED = 10
 """Times ``profiling.max_records`` by which the resident memory may grow in a window: it is the program's as well."""
+HISTORY_TAKEN = (
+    "the program has switched memory history on or off itself meanwhile; it is the program's now, and the snapshot has"
+    " what that has left"
+)
 NO_STACKS = (
     "the program profiles its Python calls itself (cProfile, sys.setprofile, ...), and Python has one such function for"
     " each thread; what is recorded meanwhile has no stacks"
@@ -294,6 +298,8 @@ class Window:
             path = self._folder.snapshot(result.number)
             result.history_is_whole = self._history.write(path)
             result.snapshot = path
+            if self._history.was_taken:
+                get_logger().warning("profiler: %s", HISTORY_TAKEN)
         try:
             self._write_trace(trace)
         except OSError:

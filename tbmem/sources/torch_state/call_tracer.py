@@ -52,7 +52,7 @@ class CallTracer:
 
     It is hidden from ``sys.getprofile``: tools that give back what was set before them (memray, and many a ``finally``)
     would set torch's object as a function, and the program's next call would raise ``TypeError: 'TraceContext' object
-    is not callable``. And if there was a function before, Python reports the end of ``sys.setprofile`` itself to the new
+    is not callable``. and if one was set before, Python reports the end of ``sys.setprofile`` itself to the new
     one: ``profile`` then raises ``AssertionError: Bad return``. Of a ``partial`` no end is reported.
     """
 
