@@ -19,6 +19,8 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +29,10 @@ from profiler_tools import TORCH_TOOLS, Tool
 
 LONGEST = 180
 """Seconds after which a process counts as hanging."""
-STEPS = 50
-"""Steps of a run: windows in steps 4-6 and 10-12, a look for holders some steps after them."""
+STEPS = 120
+"""Steps of a run at most: windows in steps 4-6 and 10-12, then a look for holders, with whose end the run ends."""
+LAST_WINDOW = 13
+"""The last step of a run without the look."""
 MOMENTS = {
     "run": "on before the run begins, off after it has ended",
     "warm-up": "on and off within step 2, in which the window warms up",
@@ -40,6 +44,11 @@ MOMENTS = {
     "record": "on and off within a block of tbmem.record()",
     "around record": "on before such a block, off after it",
 }
+
+
+def never(step: int) -> bool:
+    """At no step."""
+    return False
 
 
 def tools() -> dict[str, type[Tool]]:
@@ -104,8 +113,13 @@ class Program:
             self.stop()
         self.call()
 
-    def train(self, starts: Callable[[int], bool], stops: Callable[[int], bool]) -> dict[str, Any]:
-        """A run of ``STEPS`` steps; returns what tbmem has recorded in it."""
+    def _has_ended(self, step: int, looks: bool) -> bool:
+        if not looks:
+            return step == LAST_WINDOW
+        return any(self.folder.rglob("evidence-*.json"))
+
+    def train(self, starts: Callable[[int], bool], stops: Callable[[int], bool], *, looks: bool) -> dict[str, Any]:
+        """A run with its windows, and with its look for holders or without; returns what tbmem has recorded in it."""
         import tbmem
 
         with tbmem.MemoryCallback(run={"logdir": str(self.folder), "name": "run"}) as memory:
@@ -114,12 +128,13 @@ class Program:
                 ends = (self.is_on or begins) and stops(step)
                 self.step(begins, ends)
                 memory.step()
-        windows = memory.profiler.ledger.windows
+                if self._has_ended(step, looks):
+                    break
+        windows = memory.profiler.ledger.windows if memory.profiler is not None else []
         evidence = [json.loads(path.read_text()) for path in sorted(self.folder.rglob("evidence-*.json"))]
         return {
             "windows": [[len(window.steps), window.complete, window.trace is not None] for window in windows],
-            "holders": sum(bool(_holders(each)) for each in evidence),
-            "looks": len(evidence),
+            "holders": sum(bool(_holders(each)) for each in evidence) if looks else None,
         }
 
     def record(self) -> dict[str, Any]:
@@ -160,7 +175,7 @@ def try_one(name: str, moment: str, folder: Path) -> None:
     train = program.train
     if moment == "run":
         program.start()
-        done = train(lambda step: False, lambda step: False)
+        done = train(never, never, looks=True)
         program.stop()
     elif moment == "record":
         done = program.record()
@@ -177,7 +192,7 @@ def try_one(name: str, moment: str, folder: Path) -> None:
             "look": (lambda step: step > 13 and is_followed(), lambda step: True),
             "traced lines": (lambda step: step > 13 and is_traced(), lambda step: True),
         }[moment]
-        done = train(starts, stops)
+        done = train(starts, stops, looks=moment in ("look", "traced lines"))
     missing = program.tool.missing(program.calls) if program.was_on else "never started"
     print("OUTCOME " + json.dumps({**done, "missing": missing, "calls": program.calls}), flush=True)
 
@@ -221,7 +236,7 @@ def given_up(done: dict[str, Any]) -> str:
     words = []
     if whole < 2:
         words.append(f"{whole} of 2 windows whole" + (f", {short} shorter" if short else ""))
-    if not done["holders"]:
+    if done["holders"] == 0:
         words.append("no holder")
     return "; ".join(words) or "both"
 
@@ -230,6 +245,7 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--tools", default=";".join(tools()), help="names, separated by semicolons")
     arguments.add_argument("--moments", default=",".join(MOMENTS), help="names, separated by commas")
+    arguments.add_argument("--jobs", type=int, default=1, help="how many processes at a time")
     arguments.add_argument("--show", action="store_true", help="what each process prints")
     arguments.add_argument("--one", nargs=3, metavar=("TOOL", "MOMENT", "FOLDER"), help=argparse.SUPPRESS)
     given = arguments.parse_args()
@@ -239,11 +255,14 @@ def main() -> int:
         return 0
     moments = given.moments.split(",")
     rows = []
-    for name in given.tools.split(";"):
-        reason = tools()[name].why_not()
-        cells = [reason or outcome(name, moment, show=given.show) for moment in moments]
-        rows.append([name, *cells])
-        print("| " + " | ".join(rows[-1]) + " |", file=sys.stderr, flush=True)
+    with ThreadPoolExecutor(given.jobs) as pool:
+        for name in given.tools.split(";"):
+            reason = tools()[name].why_not()
+            cells = (
+                [reason] * len(moments) if reason else list(pool.map(partial(outcome, name, show=given.show), moments))
+            )
+            rows.append([name, *cells])
+            print("| " + " | ".join(rows[-1]) + " |", file=sys.stderr, flush=True)
     print(heading("profilers.py: a program's own profilers beside tbmem"))
     print(table(["tool", *moments], rows))
     return int(any(cell.startswith("**") for row in rows for cell in row))
