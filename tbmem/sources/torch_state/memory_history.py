@@ -81,6 +81,7 @@ class ProgramsCalls:
         torchs = self._torchs or self._memory._record_memory_history
         self.end()
         self._taken()
+        torchs(enabled=None)  # what tbmem has recorded is not part of the program's
         return torchs(*args, **kwargs)
 
 
