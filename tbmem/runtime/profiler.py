@@ -28,7 +28,7 @@ from tbmem.runtime.profiling.console import ProfilerConsole, too_large
 from tbmem.runtime.profiling.next_spike import NextSpike
 from tbmem.runtime.profiling.schedule import SchedulePoint, ScheduleState
 from tbmem.runtime.profiling.snapshots import Snapshots
-from tbmem.runtime.profiling.window import BYTES_PER_NODE, Window, profiler_is_busy
+from tbmem.runtime.profiling.window import BYTES_PER_NODE, NO_STACKS, Window, profiler_is_busy
 from tbmem.runtime.profiling.window_ledger import PLAIN_STEPS, WindowLedger
 from tbmem.runtime.profiling.window_writer import WindowWriter
 from tbmem.sources.torch_state.out_of_memory import is_out_of_memory
@@ -258,10 +258,8 @@ class MemoryProfiler(Lifecycle):
         """A finding if the run ended before the schedule; ``None`` if all windows are complete."""
         if PART in self._guard.failed:
             return None
-        steps, traces = max(self._step - 1, 0), len(self.ledger.windows)
-        return schedule.short_run_finding(
-            self.config, steps, self.ledger.complete, traces, resumed_after=self._resumed_after
-        )
+        steps, find, ledger = max(self._step - 1, 0), schedule.short_run_finding, self.ledger
+        return find(self.config, steps, ledger.complete, len(ledger.windows), resumed_after=self._resumed_after)
 
     def _open(self) -> None:
         self._snapshots.find_history()
@@ -297,6 +295,10 @@ class MemoryProfiler(Lifecycle):
             if point.state is not ScheduleState.ACTIVE:
                 self.ledger.plain_steps.append(time.perf_counter() - self._step_began)
             return False
+        if self._window.is_cut:
+            self._window.forget_step()
+            self._end_early(self._window, "the program starts a profiler of Python calls (sys.setprofile)")
+            return True
         self._window.end_step()
         if point.state is ScheduleState.ACTIVE and point.last:
             self._finish_window(self._window, complete=True)
@@ -345,6 +347,8 @@ class MemoryProfiler(Lifecycle):
         steps = self._console.steps(self._step, 2 if is_extra else config.active)
         self._console.log("profiler · %s recording (window %d%s)", steps, number, of)
         window.begin()
+        if window.lacks_stacks:
+            self._console.warn_once(f"profiler: {NO_STACKS}")
         return True
 
     def _prepare_window(self, number: int) -> None:
@@ -357,9 +361,7 @@ class MemoryProfiler(Lifecycle):
             return
         if threading.current_thread() is not threading.main_thread():
             # torch.profiler crashes the interpreter if its thread ends while it is on
-            self._console.warn_once(
-                "profiler: windows are recorded in the main thread only; training runs in another thread"
-            )
+            self._console.warn_once("profiler: windows are recorded in the main thread; training runs in another one")
             return
         if profiler_is_busy():
             busy = "another torch profiler is running"

@@ -25,7 +25,7 @@ from tbmem.runtime.process.lifecycle import Process, find_rank
 from tbmem.runtime.process.run_folder import RunFolder, open_run_folder
 from tbmem.runtime.profiling.address_recorder import AddressRecorder
 from tbmem.runtime.profiling.spans import ModuleSpans, PhaseSpans
-from tbmem.runtime.profiling.window import Window, profiler_is_busy
+from tbmem.runtime.profiling.window import HISTORY_TAKEN, NO_STACKS, Window, profiler_is_busy
 from tbmem.runtime.profiling.window_files import WindowFiles
 from tbmem.sources.recording import read_recording
 from tbmem.sources.torch_state.memory_history import MemoryHistory, history_is_on
@@ -209,7 +209,9 @@ def _history(
 def _write_history(
     history: MemoryHistory, folder: RunFolder, addresses: AddressRecorder, guard: Guard, recording: Recording
 ) -> None:
-    if not history.is_own and not history_is_on():
+    if history.was_taken:
+        get_logger().warning("record: %s", HISTORY_TAKEN)
+    elif not history.is_own and not history_is_on():
         get_logger().warning("record: the memory history that was on before has ended, and its events are lost")
     path = folder.snapshot(1)
     data, is_whole = guard.run(PART, history.pickled, redaction=folder.redaction) or (None, True)
@@ -229,10 +231,16 @@ def _trace(folder: RunFolder, addresses: AddressRecorder, guard: Guard, recordin
         addresses.open()
         window.prepare()
         window.begin()
+        if window.lacks_stacks:
+            get_logger().warning("record: %s", NO_STACKS)
         window.begin_step(1)
         recording.begin()
 
     def finish() -> None:
+        if window.is_cut:
+            get_logger().warning(
+                "record: the program has set a profile function; the stacks are incomplete from there on"
+            )
         if window.is_recording:
             guard.run(PART, window.finish, complete=True)
             if (files := window.files) is not None:

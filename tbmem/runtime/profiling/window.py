@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -35,7 +34,7 @@ from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.retainers.older_storages import OlderStoragesTracker
 from tbmem.sources.survivors.frame_lines import UserLines
 from tbmem.sources.survivors.profiler_events import noted_lines
-from tbmem.sources.torch_state import profiler_state
+from tbmem.sources.torch_state import call_tracer, profiler_state
 from tbmem.sources.torch_state.forked_children import let_children_end
 from tbmem.sources.torch_state.memory_history import MemoryHistory
 from tbmem.units import parse_bytes
@@ -45,6 +44,14 @@ BYTES_PER_NODE = 5 << 10
 LSTM cells (4 KiB) and a transformer (6.5 KiB) on the CPU, torch 2.13. Collected they take 40 KiB and 0.4 ms."""
 _COLLECTED = 10
 """Times ``profiling.max_records`` by which the resident memory may grow in a window: it is the program's as well."""
+HISTORY_TAKEN = (
+    "the program has switched memory history on or off itself meanwhile; it is the program's now, and the snapshot has"
+    " what that has left"
+)
+NO_STACKS = (
+    "the program profiles its Python calls itself (cProfile, sys.setprofile, ...), and Python has one such function for"
+    " each thread; what is recorded meanwhile has no stacks"
+)
 
 
 class Window:
@@ -77,6 +84,8 @@ class Window:
         self._history, self._began_history = history, False
         self._quiet = profiler_state.QuietTorch()
         self._ranges = profiler_state.OpenRanges()
+        self._tracer = call_tracer.CallTracer()
+        self._with_stack = config.with_stack
         self.others = profiler_state.OtherProfilers(give_way, _warn_of_refusal)
         self.is_recording = False
         """Whether steps are being recorded (not merely warmed up for)."""
@@ -108,7 +117,7 @@ class Window:
             self._host = HostMemory(workers=False)
         self._quiet.begin()
         self._ranges.begin()
-        shapes, stacks = self._config.record_shapes, self._config.with_stack
+        shapes, stacks = self._config.record_shapes, self._with_stack
         self._profile = profile(activities=_activities(), record_shapes=shapes, profile_memory=True, with_stack=stacks)
         profiler_state.import_ahead()
         let_children_end()
@@ -130,9 +139,29 @@ class Window:
                 # before the trace starts, which would record the calls
                 self._addresses.begin()
             self._begin_limit()
+            if self._with_stack and call_tracer.program_profiles():
+                self._leave_out_stacks(self._profile)
             with self.others.own():
                 self._profile.start_trace()
+            if self._with_stack:
+                self._tracer.begin()
         self.is_recording = True
+
+    def _leave_out_stacks(self, prepared: profile) -> None:
+        """Do not set torch's tracer of calls, which would replace a profile function of the program's."""
+        self._with_stack = prepared.with_stack = False
+        if prepared.profiler is not None:
+            prepared.profiler.with_stack = False
+
+    @property
+    def lacks_stacks(self) -> bool:
+        """Whether stacks were asked for, and left out because the program has a profile function."""
+        return self.is_recording and self._config.with_stack and not self._with_stack
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the program has set a profile function meanwhile, so that stacks are wrong from there on."""
+        return self.is_recording and self.is_own_thread and self._tracer.is_cut
 
     def _begin_limit(self) -> None:
         """Watch the records: operators that are differentiated count exactly, others by the memory they need."""
@@ -202,6 +231,8 @@ class Window:
         if self._history is not None:
             data, result.history_is_whole = self._history.pickled(redaction=self._folder.redaction)
             snapshot = (self._folder.snapshot(result.number), data)
+            if self._history.was_taken:
+                get_logger().warning("profiler: %s", HISTORY_TAKEN)
         completed(self._export, trace, book, snapshot)
         result.host_after = psutil.Process().memory_info().rss
 
@@ -257,6 +288,7 @@ class Window:
             self._profile = None
         if self._history is not None and self._began_history:
             self._history.stop()
+        self._tracer.end()
         self._ranges.end()
         self.others.end()
         self._quiet.end()
@@ -278,9 +310,9 @@ class Window:
 
     def mute(self) -> None:
         """Stop recording Python calls in this thread: what follows is tbmem's own work, not the program's."""
-        if self.is_recording and self._config.with_stack and self.is_own_thread:
+        if self.is_recording and self.is_own_thread:
             # torch's tracer is the profile function; it checks this before it removes itself
-            sys.setprofile(None)
+            call_tracer.end_tracing()
 
     @property
     def is_own_thread(self) -> bool:
@@ -296,12 +328,13 @@ class Window:
         if self._profile is not None and self._is_on:
             if not self.is_recording and not torch._C._autograd._profiler_enabled():
                 # a profile in warm-up can only be stopped after it was started
+                self._leave_out_stacks(self._profile)
                 with self.others.own():
                     self._profile.start_trace()
             self._ranges.end_open()
             profiler_state.let_collectives_settle()
             if torch._C._autograd._profiler_enabled():  # or it was stopped when an exception of the program came
-                self._profile.stop_trace()
+                self._tracer.stop(self._profile.stop_trace)
         self.is_recording = self._is_on = False
 
     def _end_book(self, trace: Path) -> AddressBook | None:
@@ -315,7 +348,7 @@ class Window:
     def _additions(self, recorded: profile) -> TraceAdditions:
         """Information that the trace itself lacks; errors leave it out."""
         lines = TraceAdditions()
-        if self._config.with_stack:
+        if self._with_stack:
             try:
                 with gc_paused():
                     results: Any = getattr(recorded.profiler, "kineto_results", None)

@@ -26,6 +26,7 @@ EVENTS = 150_000  # maximum number of lines that are followed; then the tracer e
 _GENERATOR = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _LEFTOVERS = 50
 _FRAME_AND_OURS = 4  # references to a frame's dict: the frame's, our list's, a variable's and the argument's
+_NAME = "tbmem"  # of the tool, for ``sys.monitoring``
 Line = tuple[CodeType, int]
 _monitoring: Any = getattr(sys, "monitoring", None)
 
@@ -187,6 +188,7 @@ class _Monitoring:
         self._tool = tool
         self._tracer: LineTracer | None = None
         self._codes: set[CodeType] = set()
+        self._use_tool_id: Callable[..., Any] | None = None
 
     @classmethod
     def free(cls) -> _Monitoring | None:
@@ -194,13 +196,14 @@ class _Monitoring:
         for tool in (4, 3):
             if _monitoring.get_tool(tool) is None:
                 with contextlib.suppress(ValueError):
-                    _monitoring.use_tool_id(tool, "tbmem")
+                    _monitoring.use_tool_id(tool, _NAME)
                     return cls(tool)
         return None
 
     def start(self, tracer: LineTracer, frame: FrameType | None) -> None:
         events = _monitoring.events
         self._tracer = tracer
+        self._use_tool_id, _monitoring.use_tool_id = _monitoring.use_tool_id, self._give_way
         for event, function in self._callbacks(events).items():
             _monitoring.register_callback(self._tool, event, function)
         for one in ownership.user_frames(frame):
@@ -210,6 +213,11 @@ class _Monitoring:
 
     def stop(self, frame: FrameType | None) -> None:
         self._tracer = None
+        if self._use_tool_id is not None and _monitoring.use_tool_id == self._give_way:
+            _monitoring.use_tool_id = self._use_tool_id
+        self._use_tool_id = None
+        if _monitoring.get_tool(self._tool) != _NAME:  # the program has it
+            return
         _monitoring.set_events(self._tool, 0)
         for code in self._codes:
             _monitoring.set_local_events(self._tool, code, 0)
@@ -217,6 +225,14 @@ class _Monitoring:
             _monitoring.register_callback(self._tool, event, None)
         _monitoring.free_tool_id(self._tool)
         self._codes.clear()
+
+    def _give_way(self, tool: int, name: str) -> None:
+        """The program's ``use_tool_id``: if it wants the number that is used here, tracing ends."""
+        function = self._use_tool_id
+        if tool == self._tool:
+            self.stop(None)
+        if function is not None:
+            function(tool, name)
 
     def _callbacks(self, events: Any) -> dict[int, Callable[..., Any]]:
         return {

@@ -13,6 +13,7 @@ from tbmem.model.files import SNAPSHOT_PROTOCOL
 from tbmem.model.redaction import NOTHING_REDACTED, Redaction
 from tbmem.sources.survivors.frame_lines import Frame
 from tbmem.sources.survivors.tracker import AllocationSite, Survivor, SurvivorTracker, no_operation, rises
+from tbmem.sources.torch_state.memory_history import ProgramsCalls
 
 _MOST_ENTRIES = 50_000  # events that the ring buffer keeps: for the snapshot's reader, none of them is needed here
 _RUN_BACKWARD = "_engine_run_backward"
@@ -45,6 +46,7 @@ class HistorySurvivors(SurvivorTracker):
         self._metadata: str | None = None
         self._is_watching = False
         self._is_owner = False
+        self._calls = ProgramsCalls(memory, self._hand_over)
 
     @property
     def is_full(self) -> bool:
@@ -60,6 +62,7 @@ class HistorySurvivors(SurvivorTracker):
             # without the light reading a snapshot always holds the events as well: there must be none
             how = {"enabled": "all", "context": "alloc"} if self._is_light else {"enabled": "state", "context": "state"}
             self._memory._record_memory_history(stacks="python", max_entries=_MOST_ENTRIES, **how)
+            self._calls.begin()
         self._is_watching = True
         self._label(step)
         self._update()
@@ -84,10 +87,15 @@ class HistorySurvivors(SurvivorTracker):
             if self._metadata is not None:
                 before, self._metadata = self._metadata, None
                 self._memory._set_memory_metadata(before)
+        self._calls.end()
         with contextlib.suppress(Exception):
             if self._is_owner:
                 self._is_owner = False
                 self._memory._record_memory_history(enabled=None)
+
+    def _hand_over(self) -> None:
+        self._is_owner = self._is_watching = False
+        self._notes.append("the program has set the memory history itself meanwhile")
 
     def snapshot(self, redaction: Redaction = NOTHING_REDACTED) -> bytes:
         """The allocator's state and what history there is as a snapshot's file has it, before ``finish``."""

@@ -19,13 +19,14 @@ from torch.autograd import profiler as torch_profiler
 from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.survivors.profiler_events import StepEvents
 from tbmem.sources.survivors.tracker import RecurringSizes, SurvivorTracker, no_operation
-from tbmem.sources.torch_state import profiler_state
+from tbmem.sources.torch_state import call_tracer, profiler_state
 from tbmem.sources.torch_state.forked_children import let_children_end
 
 _COST_OF_A_CALL = 3.5e-6  # seconds to record and read one call of a Python function
 _MOST_CALLS = 30_000
 _STARTED = "another profiler was started while survivors were recorded"
 _AT_WORK = "another torch profiler is active"
+_PROFILED = "a profile function is set (sys.setprofile)"
 
 
 class ProfilerSurvivors(SurvivorTracker):
@@ -44,6 +45,7 @@ class ProfilerSurvivors(SurvivorTracker):
         self._quiet = profiler_state.QuietTorch()
         self._ranges = profiler_state.OpenRanges()
         self._others = profiler_state.OtherProfilers(self._give_way)
+        self._tracer = call_tracer.CallTracer()
         self._sizes = RecurringSizes()
         self._calls: _CallCount | None = None
         self._with_stack = True
@@ -84,6 +86,7 @@ class ProfilerSurvivors(SurvivorTracker):
                 self._calls = None
         with contextlib.suppress(Exception):
             self._switch_off()
+        self._tracer.end()
         self._others.end()
         self._ranges.end()
         self._quiet.end()
@@ -111,13 +114,16 @@ class ProfilerSurvivors(SurvivorTracker):
         return self._start
 
     def _start_first(self) -> None:
-        reason = why_not() or (_AT_WORK if profiler_state.prepared_profiles() else "")
-        if reason:
-            self._notes.append(reason)
+        if profiler_state.prepared_profiles():
+            self._notes.append(_AT_WORK)
         else:
             self._start()
 
     def _start(self) -> None:
+        reason = why_not()
+        if reason:
+            self._notes.append(reason)
+            return
         settings: Any = torch_profiler.profile(use_kineto=True, profile_memory=True, with_stack=self._with_stack)
         self._others.begin()
         with profiler_state.quiet_kineto(), self._others.own():
@@ -125,12 +131,18 @@ class ProfilerSurvivors(SurvivorTracker):
         # not the profile's own start: it tells the compiler, which would then compile again
         _enable_profiler(settings.config(), settings.kineto_activities)
         self._is_recording = True
+        if self._with_stack:
+            self._tracer.begin()
         self._step_start = self.clock()
 
     def _take_last(self) -> StepEvents | None:
         """What was recorded since the last start; ``None`` if somebody else has taken the profiler over."""
+        is_cut = self._is_recording and self._tracer.is_cut
         results = self._switch_off()
         if results is None:
+            return None
+        if is_cut:  # what is missing since would be attributed to lines from before
+            self._notes.append(_PROFILED)
             return None
         with gc_paused():
             events = StepEvents.read(results.experimental_event_tree(), self._lines)
@@ -149,7 +161,7 @@ class ProfilerSurvivors(SurvivorTracker):
         try:
             self._ranges.end_open()
             profiler_state.let_collectives_settle()
-            return _disable_profiler()
+            return self._tracer.stop(_disable_profiler)
         finally:
             self._others.end()
 
@@ -163,7 +175,7 @@ def why_not() -> str:
     """Why allocations on the CPU cannot be tracked now: one sentence; empty where they can."""
     reasons = {
         "survivors are recorded in the main thread only": threading.current_thread() is not threading.main_thread(),
-        "a profile function is set (sys.setprofile)": sys.getprofile() is not None,
+        _PROFILED: call_tracer.program_profiles(),
         _AT_WORK: _profiler_enabled() or torch_profiler._is_profiler_enabled,
         "steps end inside of a backward pass": profiler_state.in_backward(),
         "this build of torch has no profiler": not torch._C._autograd.kineto_available(),
@@ -190,17 +202,22 @@ class _CallCount:
         self._left = _MOST_CALLS
         self._clock = clock
         self._seconds = 0.0
+        self._has_ended = False
         self._start = clock()
         sys.setprofile(self._count)
 
     def end(self) -> float:
         """Count no longer; returns the calls per second."""
-        if sys.getprofile() == self._count:
+        if not self._has_ended and sys.getprofile() == self._count:
             sys.setprofile(None)
             self._seconds = self._clock() - self._start
+        self._has_ended = True
         return (_MOST_CALLS - self._left) / max(self._seconds, 1e-9)
 
     def _count(self, frame: FrameType, event: str, argument: object) -> None:
+        if self._has_ended:  # a profiler of the program's has set it again: it was there when that one began
+            sys.setprofile(None)
+            return
         if event not in ("return", "c_return"):
             self._left -= 1
             if self._left <= 0:

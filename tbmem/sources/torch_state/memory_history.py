@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle  # nosec B403  # only writes
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,39 @@ def history_module(kind: str) -> Any:
     return memory if is_torchs_own and hasattr(memory, "_record_memory_history") else None
 
 
+class ProgramsCalls:
+    """Notices when the program calls ``_record_memory_history`` while tbmem's history is on: it is the program's then.
+
+    Args:
+        memory: ``torch.cuda.memory``, ``torch.xpu.memory``, or a stand-in.
+        taken: Called before the program's call.
+    """
+
+    def __init__(self, memory: Any, taken: Callable[[], object]) -> None:
+        self._memory = memory
+        self._taken = taken
+        self._torchs: Callable[..., Any] | None = None
+
+    def begin(self) -> None:
+        """Notice it from now on."""
+        if self._torchs is None:
+            self._torchs = self._memory._record_memory_history
+            self._memory._record_memory_history = self._record
+
+    def end(self) -> None:
+        """The function is torch's own again; what another tool has put there stays."""
+        if self._torchs is not None and self._memory._record_memory_history == self._record:
+            self._memory._record_memory_history = self._torchs
+        self._torchs = None
+
+    def _record(self, *args: Any, **kwargs: Any) -> Any:
+        torchs = self._torchs or self._memory._record_memory_history
+        self.end()
+        self._taken()
+        torchs(enabled=None)  # what tbmem has recorded is not part of the program's
+        return torchs(*args, **kwargs)
+
+
 class MemoryHistory:
     """Memory history of one kind of device, given by ``torch.cuda.memory`` or ``torch.xpu.memory``.
 
@@ -64,6 +98,9 @@ class MemoryHistory:
     def __init__(self, memory: Any, max_entries: int) -> None:
         self._memory = memory
         self.max_entries = max_entries
+        self._calls = ProgramsCalls(memory, self._hand_over)
+        self.was_taken = False
+        """Whether the program has switched history on or off itself since ``start``: it is the program's."""
 
     @classmethod
     def of_this_process(cls, max_entries: int) -> MemoryHistory | None:
@@ -83,10 +120,18 @@ class MemoryHistory:
         # C++ stacks take a hundred times longer to write
         self._memory._record_memory_history(enabled="all", context="all", stacks="python", max_entries=self.max_entries)
         MemoryHistory._owner = self
+        self.was_taken = False
+        self._calls.begin()
         return True
+
+    def _hand_over(self) -> None:
+        if self.is_own:
+            MemoryHistory._owner = None
+            self.was_taken = True
 
     def stop(self) -> None:
         """Stop recording; nothing happens if somebody else switched it on."""
+        self._calls.end()
         if self.is_own:
             MemoryHistory._owner = None
             self._memory._record_memory_history(enabled=None)

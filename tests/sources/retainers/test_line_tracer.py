@@ -323,3 +323,18 @@ def test_the_tool_number_is_given_back(watch: type[LineTracer]) -> None:
         assert len(found.lines("kept")) == 1
 
     assert [monitoring.get_tool(i) for i in range(6)] == before
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="needs sys.monitoring")
+def test_a_tool_number_that_the_program_wants_is_the_programs(watch: type[LineTracer]) -> None:
+    monitoring = sys.monitoring  # type: ignore[attr-defined]
+    # given lines that are followed
+    found = watch({"kept": SizeProbe([], list.__len__)})
+    assert found.start(sys._getframe())
+    (number,) = [number for number in range(6) if monitoring.get_tool(number) == "tbmem"]
+    # when a tool of the program's takes the same number
+    monitoring.use_tool_id(number, "own")
+    found.stop(sys._getframe())
+    # then it has it
+    assert monitoring.get_tool(number) == "own"
+    monitoring.free_tool_id(number)

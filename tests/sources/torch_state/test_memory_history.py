@@ -233,3 +233,19 @@ def test_other_allocators_than_torchs_keep_no_history(cuda: FakeCuda, monkeypatc
     assert MemoryHistory.of_this_process(1000) is not None
     monkeypatch.setattr(cuda.memory, "get_allocator_backend", lambda: "cudaMallocAsync", raising=False)
     assert MemoryHistory.of_this_process(1000) is None
+
+
+@pytest.mark.parametrize("own", [{"max_entries": 7}, {"enabled": None}])
+def test_a_history_that_the_program_sets_meanwhile_is_the_programs(memory: FakeMemory, own: dict[str, Any]) -> None:
+    # given a history of tbmem's
+    history = MemoryHistory(memory, 1000)
+    torchs = memory._record_memory_history
+    history.start()
+    # when the program switches its own on, or history off
+    memory._record_memory_history(**own)
+    history.stop()
+    # then it is left as the program wants it
+    assert history.was_taken
+    assert memory.is_recording == ("enabled" not in own)
+    assert [call["enabled"] for call in memory.calls] == ["all", None, own.get("enabled", "all")]
+    assert memory._record_memory_history == torchs
