@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -126,7 +127,12 @@ def _job(model: Any, batch: Any, more: tuple[Any, Any, Any], options: dict[str, 
                 f"{os.fspath(model)}: loss, step and an optimizer of one's own belong to a module or a function, not to"
                 " a name; have the factory return them"
             )
-        yield Job.of(os.fspath(model), os.getcwd(), batch=_samples(batch), **options)
+        from tbmem.estimator.factory_files import default_batch
+
+        name, samples = os.fspath(model), _samples(batch)
+        if samples is None and options["pp"] in (None, 1):
+            samples = _divisible(default_batch(name, os.getcwd()), options["accumulate"])
+        yield Job.of(name, os.getcwd(), batch=samples, **options)
         return
     given, samples = _given(model, batch, more)
     with tempfile.TemporaryDirectory(prefix="tbmem-given-") as folder:
@@ -145,13 +151,20 @@ def _given(model: Any, batch: Any, more: tuple[Any, Any, Any]) -> tuple[Given, i
     if not isinstance(model, torch.nn.Module):
         if not callable(model):
             raise UsageError(f"model is a {type(model).__name__}; give a name, a function that makes it, or a module")
-        return Given(model, None, *more), _samples(batch)
+        parameter = inspect.signature(model).parameters.get("batch")
+        default = parameter.default if parameter is not None and type(parameter.default) is int else None
+        return Given(model, None, *more), _samples(batch) or default
     if batch is None or isinstance(batch, (int, str)):
         raise UsageError(
             f"{type(model).__name__}: say what it is called with: estimate(model, batch), tensors or a dict"
         )
     given = Given(model, batch, *more)
     return given, given.samples
+
+
+def _divisible(batch: int | None, parts: int | None) -> int | None:
+    """A factory's own batch, where it can be cut into the parts of a step."""
+    return batch if batch is not None and batch % (parts or 1) == 0 else None
 
 
 def _samples(batch: Any) -> int | None:

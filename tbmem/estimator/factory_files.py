@@ -1,4 +1,4 @@
-"""Functions that a Python file has, for the name of a factory that is incomplete or wrong."""
+"""What can be read of a factory's file without executing it: its functions, and the batch of one by default."""
 
 from __future__ import annotations
 
@@ -23,6 +23,30 @@ def refuse_without_function(job: Job) -> None:
     if not path.is_file():
         raise UsageError(f"--model {job.model}: there is no file {job.model}")
     raise UsageError(f"--model {job.model}: add :function; {functions_in(path)}")
+
+
+def default_batch(model: str, folder: str) -> int | None:
+    """The default of the parameter ``batch`` of a factory, ``file.py:function``; nothing of it is executed."""
+    file, _, name = model.rpartition(":")
+    try:
+        body = ast.parse(Path(folder, file).read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return None  # refused later, with its reason
+    for each in body:
+        if isinstance(each, ast.FunctionDef) and each.name == name:
+            return _default_of(each.args, "batch")
+    return None
+
+
+def _default_of(arguments: ast.arguments, name: str) -> int | None:
+    positional = [*arguments.posonlyargs, *arguments.args]
+    pairs: list[tuple[ast.arg, ast.expr | None]] = [
+        *zip(reversed(positional), reversed(arguments.defaults), strict=False)
+    ]
+    for argument, value in [*pairs, *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)]:
+        if argument.arg == name and isinstance(value, ast.Constant) and type(value.value) is int and value.value > 0:
+            return value.value
+    return None
 
 
 def functions_in(path: Path) -> str:

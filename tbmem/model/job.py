@@ -32,7 +32,11 @@ class Job:
 
     model: str  # a built-in name, 'package.module:factory', or the path of a Hugging Face config.json
     batch: Annotated[
-        int, Option("Samples of a step on one rank; by default 1, in a pipeline one for each microbatch.", derived=True)
+        int,
+        Option(
+            "Samples of a step on one rank; by default the factory's default, else 1, or one for each microbatch.",
+            derived=True,
+        ),
     ] = 1
     sequence: Annotated[int | None, Option("Tokens of a sample; by default the model's own length.", "seq")] = None
     dtype: Annotated[

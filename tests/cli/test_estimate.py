@@ -89,7 +89,7 @@ def test_a_config_is_the_model_that_transformers_makes_of_it(tmp_path: Path) -> 
     # then its class and its type are told
     assert done.returncode == 0
     assert "config.json (GPT2LMHeadModel of transformers " in done.stdout
-    assert " parameters in bfloat16, on " in done.stdout
+    assert " parameters in bfloat16, batch " in done.stdout
 
 
 def test_a_file_that_is_no_config_ends_with_two_and_one_line(tmp_path: Path) -> None:

@@ -47,8 +47,8 @@ def _device_screen(device: DeviceAnalysis) -> RenderableType:
         parts.append(Text(phases))
     if device.steps:
         parts.append(Text("\n".join(["Steps, on the host's clock:", *step_lines(device.steps, _TOP)]), no_wrap=True))
-    if lines := named_shares(device.by_line):
-        parts.append(_lines(lines))
+    if named_shares(device.by_line):
+        parts.append(_lines([share for share in device.by_line if share.bytes]))
     parts.append(_largest(device.top))
     findings = [f"{advice.message} → {advice.setting}" for advice in device.recommendations]
     parts.append(_list("Findings", findings, "") if findings else Text("Findings: none"))

@@ -64,7 +64,8 @@ def _headline(estimate: Estimate) -> str:
     amp = f", autocast to {job.amp}" if job.amp else ""
     dtype = f" in {estimate.dtype}{amp}" if estimate.dtype else ""
     rank = f", rank {job.rank} of {job.world_size}" if job.world_size > 1 else ""
-    return f"{job.model}{architecture}: {estimate.parameters:,} parameters{dtype}{rank}, on {estimate.gpu}"
+    batch = f"batch {job.batch}" + (f" of {job.sequence}" if job.sequence else "")
+    return f"{job.model}{architecture}: {estimate.parameters:,} parameters{dtype}, {batch}{rank}, on {estimate.gpu}"
 
 
 def _table(title: str, rows: Mapping[str, int], limit: int | None = None) -> Iterator[str]:
