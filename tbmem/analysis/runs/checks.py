@@ -12,6 +12,9 @@ from tbmem.errors import UsageError
 from tbmem.model.finding import FindingKind
 from tbmem.units import format_bytes, format_signed
 
+_CERTAIN_STEPS = 100
+"""Steps after which a leak of each step is certain in the default configuration."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -138,4 +141,6 @@ def _check_leak(state: RankState, device: DeviceHistory) -> Result:
     details = tuple(" · ".join(filter(None, (leak.message, leak.advice))) for leak in leaks[-1:])
     has_leak = verdict is FindingKind.LEAK or (verdict is FindingKind.OOM and state.is_leaking(device.device))
     message = f"verdict {verdict.label}"
+    if not has_leak and state.step < _CERTAIN_STEPS:
+        message += f" after {state.step} steps only: a leak is certain after 60 to 100, so run more of them"
     return Result(check="no-leak", place=place, holds=not has_leak, message=message, details=details)

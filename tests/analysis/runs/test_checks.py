@@ -122,3 +122,19 @@ def test_a_leak_that_ended_out_of_memory_is_a_leak(growing: RankState) -> None:
     (result,) = check_run([growing], Limits(no_leak=True))
 
     assert not result.holds
+
+
+@pytest.mark.parametrize(("steps", "says"), [(30, True), (150, False)])
+def test_a_short_run_without_a_leak_says_so(make_sample: MakeSample, steps: int, says: bool) -> None:
+    # given a run whose memory stands still
+    state = RankState()
+    for step in range(1, steps + 1):
+        row = SampleRow(
+            first_step=step, count=1, allocated_min=GIB, allocated_max=GIB, sample=make_sample(step, 1.0, 2.0)
+        )
+        state.add(MonitorLog(rows=[row]))
+    # when
+    (result,) = check_run([state], Limits(no_leak=True))
+    # then
+    assert result.holds
+    assert ("steps only" in result.message) is says
