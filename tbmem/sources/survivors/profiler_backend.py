@@ -204,10 +204,13 @@ class _CallCount:
         self._seconds = 0.0
         self._has_ended = False
         self._start = clock()
+        self._tracer = call_tracer.CallTracer(own=self._count)
         sys.setprofile(self._count)
+        self._tracer.begin()
 
     def end(self) -> float:
         """Count no longer; returns the calls per second."""
+        self._tracer.end()
         if not self._has_ended and sys.getprofile() == self._count:
             sys.setprofile(None)
             self._seconds = self._clock() - self._start

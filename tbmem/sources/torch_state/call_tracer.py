@@ -56,9 +56,13 @@ class CallTracer:
     would set torch's object as a function, and the program's next call would raise ``TypeError: 'TraceContext' object
     is not callable``. If one was set before, Python reports the end of ``sys.setprofile`` itself to the new
     one: ``profile`` then raises ``AssertionError: Bad return``. Of a ``partial`` no end is reported.
+
+    Args:
+        own: A profile function of tbmem's, which is hidden likewise.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, own: object = None) -> None:
+        self._own = own
         self._before: tuple[Callable[..., Any], Callable[..., Any]] | None = None
         self._set: Callable[..., Any] = partial(_setprofile)
 
@@ -97,7 +101,7 @@ class CallTracer:
 
     def _visible(self) -> Any:
         found = self._before[0]() if self._before is not None else _getprofile()
-        return None if type(found).__name__ == _TORCHS else found
+        return None if type(found).__name__ == _TORCHS or found == self._own else found
 
 
 _getprofile, _setprofile = sys.getprofile, sys.setprofile
