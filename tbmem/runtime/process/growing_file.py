@@ -291,7 +291,7 @@ class GrowingFile:
 
     def _append(self, records: Sequence[Record], there: int = 0, *, again: bool = True) -> None:
         """Append records, of the first of which the file has ``there`` bytes; ``again``: those that fail wait again."""
-        assert self._file is not None
+        assert self._file is not None  # nosec B101  # for the type checker
         data = memoryview(b"".join(record.data for record in records))
         written = there
         try:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-_IN_MEMORY = Path("/dev/shm")
+_IN_MEMORY = Path("/dev/shm")  # nosec B108  # only folders that mkdtemp has made are used
 """A folder of Linux that is in memory."""
 _NAME = "trace.json"
 _NAMES = (_NAME, f"{_NAME}.tmp")
