@@ -18,6 +18,8 @@ from functools import cache, partial
 from types import FrameType
 from typing import Any, NamedTuple, TypeVar
 
+import torch
+
 Result = TypeVar("Result")
 
 _TORCHS = "TraceContext"  # the type of what torch sets beside its function (torch 2.13, ``PythonTracer``)
@@ -67,8 +69,8 @@ class CallTracer:
         self._set: Callable[..., Any] = partial(_setprofile)
 
     def begin(self) -> None:
-        """The recording has begun, in this thread."""
-        if self._before is None:
+        """The recording has begun, in this thread; on an older torch nothing is hidden."""
+        if self._before is None and _CAN_HIDE:
             self._before = sys.getprofile, sys.setprofile
             sys.getprofile, sys.setprofile = self._visible, self._set
 
@@ -105,6 +107,8 @@ class CallTracer:
 
 
 _getprofile, _setprofile = sys.getprofile, sys.setprofile
+_CAN_HIDE = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 9)
+"""torch 2.6 ends with an assertion of its own ("Python replay stack is empty") where these functions are replaced."""
 
 
 class _Layout(NamedTuple):
