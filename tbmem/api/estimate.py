@@ -130,11 +130,11 @@ def _job(model: Any, batch: Any, more: tuple[Any, Any, Any], options: dict[str, 
         from tbmem.estimator.factory_files import default_batch
 
         name, samples = os.fspath(model), _samples(batch)
-        if samples is None and options["pp"] in (None, 1):
-            samples = _divisible(default_batch(name, os.getcwd()), options["accumulate"])
+        if samples is None:
+            samples = _factorys_own(default_batch(name, os.getcwd()), options)
         yield Job.of(name, os.getcwd(), batch=samples, **options)
         return
-    given, samples = _given(model, batch, more)
+    given, samples = _given(model, batch, more, options)
     with tempfile.TemporaryDirectory(prefix="tbmem-given-") as folder:
         path = Path(folder, "given")
         path.write_bytes(given.packed())
@@ -142,7 +142,7 @@ def _job(model: Any, batch: Any, more: tuple[Any, Any, Any], options: dict[str, 
         yield replace(job, given=str(path))
 
 
-def _given(model: Any, batch: Any, more: tuple[Any, Any, Any]) -> tuple[Given, int | None]:
+def _given(model: Any, batch: Any, more: tuple[Any, Any, Any], options: dict[str, Any]) -> tuple[Given, int | None]:
     """What was given instead of a name, and its samples."""
     import torch
 
@@ -153,7 +153,7 @@ def _given(model: Any, batch: Any, more: tuple[Any, Any, Any]) -> tuple[Given, i
             raise UsageError(f"model is a {type(model).__name__}; give a name, a function that makes it, or a module")
         parameter = inspect.signature(model).parameters.get("batch")
         default = parameter.default if parameter is not None and type(parameter.default) is int else None
-        return Given(model, None, *more), _samples(batch) or default
+        return Given(model, None, *more), _samples(batch) or _factorys_own(default, options)
     if batch is None or isinstance(batch, (int, str)):
         raise UsageError(
             f"{type(model).__name__}: say what it is called with: estimate(model, batch), tensors or a dict"
@@ -162,9 +162,10 @@ def _given(model: Any, batch: Any, more: tuple[Any, Any, Any]) -> tuple[Given, i
     return given, given.samples
 
 
-def _divisible(batch: int | None, parts: int | None) -> int | None:
-    """A factory's own batch, where it can be cut into the parts of a step."""
-    return batch if batch is not None and batch % (parts or 1) == 0 else None
+def _factorys_own(batch: int | None, options: dict[str, Any]) -> int | None:
+    """A factory's own batch, where it can be cut into the parts of a step; in a pipeline it is that of a microbatch."""
+    is_whole = batch is not None and options["pp"] in (None, 1) and batch % (options["accumulate"] or 1) == 0
+    return batch if is_whole else None
 
 
 def _samples(batch: Any) -> int | None:
