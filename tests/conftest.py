@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +29,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # a shell starts jobs in the background so, and every program that a test starts and interrupts would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+_ENDING_SECONDS = 10.0
 
 _ORDER = ["sources", "runtime", "browser", "cli", "benchmarks", "integrations", "estimator"]
 """Folders whose tests come first: those that search the process' heap before it is large, then those that take long."""
@@ -59,9 +62,16 @@ def what_is_older_is_frozen() -> None:
 @pytest.fixture(autouse=True)
 def nothing_is_left_switched_on() -> Iterator[None]:
     """After each test: no profiler, no hook, no thread, no handler, no changed level."""
-    before = _switches()
+    before, threads = _switches(), _threads()
     yield
+    ends = time.monotonic() + _ENDING_SECONDS
+    while _threads() != threads and time.monotonic() < ends:
+        time.sleep(0.02)  # ``stop`` does not wait for a slow disk: what still writes then ends by itself
     assert _switches() == before
+
+
+def _threads() -> list[str]:
+    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("tbmem"))
 
 
 def _switches() -> dict[str, object]:
@@ -85,7 +95,7 @@ def _switches() -> dict[str, object]:
         "memory history": MemoryHistory._owner,
         "observers of out-of-memory": _Observer.listeners,
         "SIGTERM": signal.getsignal(signal.SIGTERM),
-        "threads": sum(thread.name.startswith("tbmem") for thread in threading.enumerate()),
+        "threads": _threads(),
         "log handlers": list(logger.handlers),
         "log level": (logger.level, logger.propagate),
         "c10 log level": level.value if level is not None else None,
