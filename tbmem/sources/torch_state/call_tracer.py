@@ -83,14 +83,20 @@ class CallTracer:
         """Call ``disable``, which ends the recording; a profile function that the program has set meanwhile stays.
 
         torch removes the function of each thread, whatever it is (torch 2.13; 2.9 looks first). That of this thread is
-        set again; one that another thread has set by itself is lost.
+        removed and set again here, in one frame: tools that follow calls and returns (memray, viztracer) would wait
+        for the return of calls that they saw begin. One in C without an object (memray) takes its absence for its end;
+        it begins again as in a new thread. One that another thread has set by itself is lost.
         """
         kept = _own_function() if self._before is not None and self.is_cut else None
+        if kept is not None:
+            _c_setprofile(None, None)
         try:
             return disable()
         finally:
-            if kept is not None:
-                kept.set_again()
+            if kept is not None and kept.argument is None and threading.getprofile() is not None:
+                _setprofile(threading.getprofile())
+            elif kept is not None:
+                _c_setprofile(kept.address, None if kept.argument is None else id(kept.argument))
             self.end()
 
     def end(self) -> None:
@@ -107,6 +113,7 @@ class CallTracer:
 
 
 _getprofile, _setprofile = sys.getprofile, sys.setprofile
+_c_setprofile: Any = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(("PyEval_SetProfile", ctypes.pythonapi))
 _CAN_HIDE = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 9)
 """torch 2.6 ends with an assertion of its own ("Python replay stack is empty") where these functions are replaced."""
 
@@ -120,19 +127,10 @@ class _Layout(NamedTuple):
 
 
 class _ProfileFunction(NamedTuple):
-    """The profile function of this thread (``c_profilefunc``), and the object that it is called with."""
+    """The profile function of this thread (``Py_tracefunc``), and the object that it is called with."""
 
-    state: int
     address: int
     argument: Any
-
-    def set_again(self) -> None:
-        """Set it, in the thread that it was of."""
-        place = getattr(ctypes.pythonapi, "_PyEval_SetProfile", None)
-        if place is None or self.state != _of_python("PyThreadState_Get"):
-            return
-        place.restype, place.argtypes = ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
-        place(self.state, self.address, None if self.argument is None else id(self.argument))
 
 
 def _own_function() -> _ProfileFunction | None:
@@ -143,7 +141,7 @@ def _own_function() -> _ProfileFunction | None:
     with suppress(OSError), open(_MEMORY, "rb", buffering=0) as memory:
         address = _word(memory, state + layout.function)
         if address:
-            return _ProfileFunction(state, address, _getprofile())  # the object, also where it is no function
+            return _ProfileFunction(address, _getprofile())  # the object, also where it is no function
     return None
 
 

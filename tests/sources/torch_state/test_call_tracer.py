@@ -115,6 +115,47 @@ def test_the_function_that_the_program_has_set_meanwhile_stays() -> None:
 
 @hides
 @pytest.mark.usefixtures("nobody_profiles")
+def test_the_programs_function_sees_as_many_returns_as_calls() -> None:
+    # given a tool that follows calls and returns, set while a recording is on
+    recording = Recording()
+    seen: list[tuple[str, str]] = []
+
+    def follow(frame: FrameType, event: str, argument: object) -> None:
+        if event in ("call", "return"):
+            seen.append((event, frame.f_code.co_name))
+
+    sys.setprofile(follow)
+    # when the recording ends
+    recording.stop()
+    sys.setprofile(None)
+    # then each call that the tool saw begin has returned
+    calls, returns = ([name for event, name in seen if event == kind] for kind in ("call", "return"))
+    assert sorted(calls) == sorted(returns)
+
+
+@hides
+@pytest.mark.usefixtures("nobody_profiles")
+def test_a_function_without_an_object_begins_again_as_in_a_new_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a tool in C, of which Python knows no object, that has told ``threading`` how it begins in a thread
+    recording = Recording()
+    begun: list[str] = []
+
+    def begin(frame: FrameType, event: str, argument: object) -> None:
+        begun.append(event)
+
+    monkeypatch.setattr(call_tracer, "_own_function", lambda: call_tracer._ProfileFunction(1, None))
+    threading.setprofile(begin)
+    sys.setprofile(None)
+    # when the recording ends
+    recording.stop()
+    threading.setprofile(None)  # type: ignore[arg-type]
+    sys.setprofile(None)
+    # then
+    assert "call" in begun
+
+
+@hides
+@pytest.mark.usefixtures("nobody_profiles")
 @pytest.mark.parametrize("make", [cProfile.Profile, profile.Profile])
 def test_a_profiler_of_pythons_library_sees_its_calls(make: type[profile.Profile]) -> None:
     recording = Recording()
