@@ -65,6 +65,8 @@ class Program:
         import torch
         from profiler_tools import BLOCK
 
+        import tbmem
+
         device = "cuda" if torch.cuda.is_available() else "cpu"
         model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1)).to(device)
         batch = torch.randn(8, 16, device=device)
@@ -74,6 +76,7 @@ class Program:
             model(batch).sum().backward()
             del block
 
+        self.tbmem = tbmem  # imported as in any program, before a tool is on
         self.folder = folder
         self.kept: list[Any] = []
         self.device = device
@@ -120,9 +123,7 @@ class Program:
 
     def train(self, starts: Callable[[int], bool], stops: Callable[[int], bool], *, looks: bool) -> dict[str, Any]:
         """A run with its windows, and with its look for holders or without; returns what tbmem has recorded in it."""
-        import tbmem
-
-        with tbmem.MemoryCallback(run={"logdir": str(self.folder), "name": "run"}) as memory:
+        with self.tbmem.MemoryCallback(run={"logdir": str(self.folder), "name": "run"}) as memory:
             for step in range(1, STEPS + 1):
                 begins = not self.was_on and starts(step)
                 ends = (self.is_on or begins) and stops(step)
@@ -139,10 +140,8 @@ class Program:
 
     def record(self) -> dict[str, Any]:
         """A block of ``tbmem.record``; returns what it has recorded."""
-        import tbmem
-
         around = self.is_on
-        with tbmem.record("block", logdir=str(self.folder)) as recording:
+        with self.tbmem.record("block", logdir=str(self.folder)) as recording:
             self.step(not around, not around)
         return {"files": len(recording.files)}
 

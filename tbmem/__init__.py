@@ -9,6 +9,8 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tbmem.untraced import untraced
+
 if TYPE_CHECKING:
     from tbmem.analysis.recordings.category_rules import CategoryTable as CategoryTable
     from tbmem.analysis.recordings.result import Analysis as Analysis
@@ -89,9 +91,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'tbmem' has no attribute {name!r}")
     if "torch" not in sys.modules:
         return getattr(import_module(_HOMES[name]), name)
-    own_memory = import_module("tbmem.sources.counters.own_memory").own_memory
+    own_memory = untraced(lambda: import_module("tbmem.sources.counters.own_memory")).own_memory
     with own_memory.working():  # of the program torch is, and it is loaded
-        return getattr(import_module(_HOMES[name]), name)
+        return getattr(untraced(lambda: import_module(_HOMES[name])), name)
 
 
 def __dir__() -> list[str]:

@@ -14,7 +14,7 @@ from tests.conftest import PROJECT
 PACKAGE = PROJECT / "tbmem"
 
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("version", "errors", "interruption", "units", "web"),
+    ("version", "errors", "interruption", "units", "untraced", "web"),
     ("requirements", "regular_files"),
     ("model", "config"),
     ("sources", "analysis"),

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from tbmem.config.schema import ENVIRONMENT_PREFIX, Config, MonitorConfig, ProfilingConfig, flatten, schema_keys
 from tbmem.errors import ConfigError
+from tbmem.untraced import untraced
 
 Section = TypeVar("Section", MonitorConfig, ProfilingConfig)
 
@@ -71,10 +72,14 @@ def load_with_origins(
     from_environment = any(name.startswith(ENVIRONMENT_PREFIX) for name in variables)
     if source is None and not overrides and not sections and not from_environment:
         return LoadedConfig(config=Config(), origins=dict.fromkeys(schema_keys(), "default"))
-    from tbmem.config.merge import merge_layers
 
-    config, origins = merge_layers(source, variables, overrides, sections)
-    return LoadedConfig(config=config, origins=origins)
+    def merged() -> LoadedConfig:
+        from tbmem.config.merge import merge_layers
+
+        config, origins = merge_layers(source, variables, overrides, sections)
+        return LoadedConfig(config=config, origins=origins)
+
+    return untraced(merged)
 
 
 def override_section(name: str, section: Section, overrides: Mapping[str, Any]) -> Section:

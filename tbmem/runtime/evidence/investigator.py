@@ -22,6 +22,7 @@ from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.sources.counters.own_memory import OwnUse
 from tbmem.sources.program.ownership import stack_of
 from tbmem.units import parse_bytes
+from tbmem.untraced import untraced
 
 if TYPE_CHECKING:  # loaded by prepare()
     from tbmem.runtime.evidence.session import EvidenceSession
@@ -89,9 +90,7 @@ class Investigator:
     def prepare(self) -> None:
         """Import what a session needs at the first steps: earlier it delays the start, later it appears as growth."""
         if self._open_session is None:
-            from tbmem.runtime.evidence.session import open_session
-
-            self._open_session = open_session
+            self._open_session = untraced(_session_opener)
 
     def step(self, step: int, detectors: Mapping[str, Detector], frame: FrameType | None) -> list[Finding]:
         """Process an evaluated step; returns the detectors' findings on new conclusions."""
@@ -204,6 +203,12 @@ class Investigator:
         content = {"suspicion": asdict(suspicion), "evidence": asdict(evidence), "conclusion": asdict(conclusion)}
         self._folder.write(path, f"{json.dumps(self._folder.redaction.value(content), indent=1)}\n".encode())
         return path
+
+
+def _session_opener() -> Callable[..., EvidenceSession]:
+    from tbmem.runtime.evidence.session import open_session
+
+    return open_session
 
 
 def _current_suspicions(detectors: Mapping[str, Detector]) -> dict[Suspect, Suspicion]:

@@ -174,7 +174,9 @@ class ObjectCounts:
         """Continue the series of what has grown at this observation or at an earlier one."""
         addresses, old, new = np.intersect1d(before[0], now[0], assume_unique=True, return_indices=True)
         sizes, last = now[1][new], before[1][old]
-        known = np.isin(addresses, np.fromiter(self._containers, np.int64, len(self._containers)))
+        # ``isin`` does the same, but imports numpy.ma at its first call: 2 MiB, in the step that is looked at
+        watched = np.sort(np.fromiter(self._containers, np.int64, len(self._containers)))
+        known = np.searchsorted(watched, addresses, "right") > np.searchsorted(watched, addresses)
         for i in np.flatnonzero((sizes > last) | known).tolist():
             address = int(addresses[i])
             series = self._containers.get(address)

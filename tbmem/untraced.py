@@ -1,0 +1,38 @@
+"""Imports of tbmem's own while a torch profiler of the program's records Python calls."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+R = TypeVar("R")
+
+_TORCHS = "TraceContext"  # the type of what torch sets beside its profile function (torch 2.13, ``PythonTracer``)
+
+
+def untraced(imports: Callable[[], R]) -> R:
+    """Call a function that imports modules, in a thread of its own where torch's tracer follows this one.
+
+    torch keeps the address of each code object that it sees called, and reads its name when the recording ends. That of
+    a module is freed once it is imported: the program's trace would name whatever lies there by then, and need not even
+    be JSON. A thread that begins during a recording is not followed.
+    """
+    if type(sys.getprofile()).__name__ != _TORCHS:
+        return imports()
+    results: list[R] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            results.append(imports())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work, name="tbmem imports", daemon=True)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]

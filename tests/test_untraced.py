@@ -1,0 +1,64 @@
+"""Imports of tbmem's own while a torch profiler of the program's records Python calls."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from tbmem.untraced import untraced
+
+
+def test_without_a_recording_it_is_a_call() -> None:
+    assert untraced(threading.current_thread) is threading.current_thread()
+
+
+def test_under_torchs_tracer_it_is_a_call_in_another_thread() -> None:
+    with torch.profiler.profile(with_stack=True):
+        thread = untraced(threading.current_thread)
+    assert thread is not threading.current_thread()
+
+
+def test_an_error_is_the_callers() -> None:
+    def fail() -> None:
+        raise ValueError("no such thing")
+
+    with torch.profiler.profile(with_stack=True), pytest.raises(ValueError, match="no such thing"):
+        untraced(fail)
+
+
+_PROGRAM = """
+import sys
+import tbmem
+import torch
+
+getprofile, names = sys.getprofile, set()
+
+def see(event, arguments):
+    if event == "exec" and type(getprofile()).__name__ == "TraceContext":
+        names.add(arguments[0].co_filename)
+
+kept = []
+sys.addaudithook(see)
+with torch.profiler.profile(with_stack=True):
+    with tbmem.MemoryCallback(run={"logdir": sys.argv[1]}) as memory:
+        for _ in range(60):
+            kept.append(torch.ones(1 << 18))
+            memory.step()
+print(*sorted(names), sep="\\n")
+"""
+
+
+@pytest.mark.slow
+def test_no_module_is_imported_under_the_programs_tracer(tmp_path: Path) -> None:
+    # given a program that records its own calls, first uses tbmem meanwhile, and leaks, so that holders are looked for
+    command = [sys.executable, "-c", _PROGRAM, str(tmp_path)]
+    # when it has run
+    ended = subprocess.run(command, check=True, capture_output=True, text=True)
+    # then no code of a module was seen by torch, which would read its name when it is freed
+    assert ended.stdout.split() == []
+    assert list(tmp_path.rglob("evidence-*.json"))
