@@ -196,7 +196,8 @@ with tbmem.MemoryCallback(None, SETTINGS, run={"logdir": folder, "name": "run"})
         else:
             memory.step()
 assert memory.summary is not None
-assert not memory.summary.problems, memory.summary.problems
+others = [problem for problem in memory.summary.problems if not problem.startswith("passed over")]
+assert not others, others
 """,
     "resized storages": """
 def shrink(step):

@@ -47,6 +47,17 @@ def raise_interruption(error: BaseException) -> None:
         raise interruption
 
 
+class SuppressedErrors:
+    """Suppresses errors of the code within, as ``contextlib.suppress`` does; an exception of the program passes."""
+
+    def __enter__(self) -> None:
+        """Nothing begins."""
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        """Whether the error ends here."""
+        return isinstance(error, Exception) and interruption_in(error) is None
+
+
 def completed(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Call a function that may be repeated: again if the program's exception interrupts it, which is raised then."""
     try:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tbmem.interruption import _OURS, completed, interruption_in, raise_interruption
+from tbmem.interruption import _OURS, SuppressedErrors, completed, interruption_in, raise_interruption
 
 
 class Timeout(Exception):
@@ -210,3 +210,13 @@ def test_an_own_error_is_not_tried_twice() -> None:
     with pytest.raises(OSError, match="disk full"):
         completed(fails)
     assert calls == [1]
+
+
+def test_an_own_error_is_suppressed_and_an_exception_of_the_program_passes() -> None:
+    # given a handler of the program's
+    signal.signal(signal.SIGUSR1, _with_arguments)
+    # when / then
+    with SuppressedErrors():
+        _our_code("def run(): raise ValueError('x')")()
+    with pytest.raises(TimeoutError), SuppressedErrors():
+        _our_code("def run(): send(number)\n", send=signal.raise_signal, number=signal.SIGUSR1)()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable
 from types import CodeType, CoroutineType, FrameType, GeneratorType, ModuleType
 from typing import Any
 
-from tbmem.interruption import raise_interruption
+from tbmem.interruption import SuppressedErrors, raise_interruption
 from tbmem.sources.program import ownership
 from tbmem.sources.program.tracked_objects import objects_of
 from tbmem.sources.retainers.probes import Probe
@@ -60,10 +60,12 @@ class LineTracer:
         """Stop for good; may be called at any time and again."""
         backend, self._backend = self._backend, None
         if backend is not None:
-            with contextlib.suppress(Exception):  # the last count is lost, nothing else
-                if frame is not None:
-                    self._check(frame)
-            backend.stop(frame)
+            try:
+                with SuppressedErrors():  # the last count is lost, nothing else
+                    if frame is not None:
+                        self._check(frame)
+            finally:
+                backend.stop(frame)
         for probe in self.probes.values():
             probe.release()
 
@@ -104,7 +106,7 @@ class LineTracer:
 @functools.cache
 def _skip_in_compiler(rules: ModuleType) -> None:
     """Have torch's compiler skip callbacks in a compiled function: compiling each would take milliseconds."""
-    with contextlib.suppress(Exception):
+    with SuppressedErrors():
         rules.__dict__["add"](__package__)
 
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch.autograd.function import BackwardCFunction
 
+from tbmem.interruption import SuppressedErrors
 from tbmem.model.evidence import Contents, Holder, HolderKind
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.ownership import is_our_class, is_user_class, is_user_file
@@ -127,11 +128,10 @@ def _wanted_kinds() -> Iterator[type]:
 
 def _has_hash(kind: type) -> bool:
     """Whether a class can be a key, for all that its own class may define."""
-    try:
+    with SuppressedErrors():
         hash(kind)
-    except Exception:
-        return False
-    return True
+        return True
+    return False
 
 
 def _is_countable(kind: type) -> bool:

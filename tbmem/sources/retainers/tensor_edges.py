@@ -14,6 +14,8 @@ from collections.abc import Callable
 
 import torch
 
+from tbmem.interruption import SuppressedErrors
+
 _EDGE = 64  # bytes at either end
 _SMALLEST = 256  # bytes of a tensor below which its ends are of no interest
 _VARIED = 24  # different bytes among them at least: a mask or a range begins the same way however long it is
@@ -22,10 +24,9 @@ _Read = Callable[[int], bytes]
 
 def edges_of(tensor: torch.Tensor) -> tuple[bytes, bytes]:
     """The first and the last bytes of a tensor on the host; empty where they cannot be read, or say nothing."""
-    try:
+    place = None
+    with SuppressedErrors():  # a tensor may have no storage of its own
         place = _place(tensor)
-    except Exception:  # a tensor without a storage of its own
-        place = None
     read = _find_reader()
     if place is None or read is None:
         return b"", b""

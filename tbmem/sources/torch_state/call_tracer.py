@@ -20,6 +20,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
+from tbmem.interruption import SuppressedErrors
+
 Result = TypeVar("Result")
 
 _TORCHS = "TraceContext"  # the type of what torch sets beside its function (torch 2.13, ``PythonTracer``)
@@ -198,7 +200,7 @@ def _layout() -> _Layout | None:
                 found.append(_Layout(words.index(following) * _WORD, (place - _BETWEEN) * _WORD, place * _WORD))
         sys.setprofile(None)
 
-    with suppress(Exception):
+    with SuppressedErrors():
         thread = threading.Thread(target=look, name="tbmem profile function", daemon=True)
         thread.start()
         thread.join()
