@@ -13,7 +13,7 @@ from tbmem.cli.arguments import AsJson
 from tbmem.errors import UsageError
 
 _FLAGS = {"--json", "--help"}
-GpuName = Annotated[str, typer.Option(help="h100-80gb, a100-40gb, t4, ...")]
+GpuName = Annotated[str, typer.Option(help="h100-80gb, a100-40gb, t4, ..., or a size: 12GiB.")]
 Gpus = Annotated[int, typer.Option(min=1, max=64, help="GPUs that each process sees.")]
 World = Annotated[int, typer.Option(min=0, help="Ranks of which one process alone is --rank; 0: the program's own.")]
 Rank = Annotated[int, typer.Option(min=0, help="Rank of that process.")]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tbmem.errors import UsageError
-from tbmem.units import GIB, MIB
+from tbmem.units import GIB, MIB, parse_bytes
 
 
 class Compute(NamedTuple):
@@ -67,16 +67,20 @@ NCCL = 400 * MIB
 
 
 def gpu_named(name: str) -> Gpu:
-    """A GPU by its name, torch's name of it, or an unambiguous part of either; UsageError if there is none or several.
+    """A GPU by its name, torch's name of it, an unambiguous part of either, or a size; UsageError if none or several.
 
-    A whole word is preferred to a part of one: ``l4`` is the L4, not the L40S.
+    A whole word is preferred to a part of one: ``l4`` is the L4, not the L40S. A size, such as ``12GiB``, is that of a
+    GPU which is not listed: it computes like the smallest listed one with as much memory.
     """
     query = _letters(name)
     for matches_query in (_is_name, _is_model, _begins_with, _contains):
         if query and (matches := [gpu for gpu in GPUS.values() if matches_query(gpu, query)]):
             break
     else:
-        raise UsageError(f"--gpu {name}: there are {', '.join(GPUS)}")
+        if (total := _size(name)) > 0:
+            larger = sorted(GPUS.values(), key=lambda gpu: (gpu.total < total, abs(gpu.total - total)))
+            return replace(larger[0], name=name, total=total)
+        raise UsageError(f"--gpu {name}: there are {', '.join(GPUS)}; for another give its memory, as in --gpu 12GiB")
     if len(matches) > 1:
         raise UsageError(f"--gpu {name}: say which of {', '.join(gpu.name for gpu in matches)}")
     return matches[0]
@@ -88,6 +92,14 @@ def gpus_named(names: Sequence[str]) -> list[Gpu]:
     if not found:
         raise UsageError(f"--gpu: no GPU is named; there are {', '.join(GPUS)}")
     return list({gpu.name: gpu for gpu in found}.values())
+
+
+def _size(text: str) -> int:
+    """The bytes that a text names; 0 if it names none."""
+    try:
+        return parse_bytes(text)
+    except ValueError:
+        return 0
 
 
 def _is_name(gpu: Gpu, query: str) -> bool:

@@ -27,6 +27,15 @@ def test_a_part_of_a_name_is_enough(query: str, name: str) -> None:
     assert gpu_named(query).name == name
 
 
+def test_a_size_is_that_of_a_gpu_which_is_not_listed() -> None:
+    # when
+    gpu = gpu_named("12GiB")
+    # then it computes like the smallest listed one that has as much
+    assert (gpu.name, gpu.total, gpu.capability) == ("12GiB", 12 << 30, GPUS["t4-16gb"].capability)
+    assert gpu_named("500 GiB").capability == GPUS["b200-180gb"].capability
+    assert gpu_named(gpu.name) == gpu
+
+
 def test_torchs_name_of_each_gpu_names_it() -> None:
     assert all(gpu_named(gpu.device_name) is gpu for gpu in GPUS.values())
 

@@ -229,13 +229,23 @@ def _loss_of(what: str, loss: Callable[..., torch.Tensor] | None) -> Callable[[n
 
 def _called(what: str, loss: Callable[..., torch.Tensor], output: Any, batch: Any) -> torch.Tensor:
     try:
-        return loss(output, batch)
+        return loss(output, _targets(batch) if _is_torchs(loss) else batch)
     except TypeError as error:
         reason = " ".join(str(error).split())
         raise UsageError(
             f"--model {what}: the loss is called with the model's output and the whole batch; take the targets out of"
             f" it, as in lambda output, batch: F.cross_entropy(output, batch[1]) ({reason})"
         ) from error
+
+
+def _is_torchs(loss: Any) -> bool:
+    """Whether a loss is one of torch's own, which are called with the output and the targets."""
+    return getattr(loss, "__module__", None) == "torch.nn.functional" or isinstance(loss, nn.modules.loss._Loss)
+
+
+def _targets(batch: Any) -> Any:
+    """The second of ``(inputs, targets)``, as of a DataLoader."""
+    return batch[1] if isinstance(batch, (tuple, list)) and len(batch) == 2 else batch
 
 
 def _check_loss(what: str, loss: Any) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tbmem.errors import UsageError
 from tbmem.estimator.workload.workload import make_workload
@@ -74,7 +75,9 @@ def test_a_loss_that_wants_the_targets_is_told_that_it_gets_the_batch(
         "import torch\n"
         "import torch.nn.functional as F\n"
         "def make():\n"
-        "    return torch.nn.Linear(4, 3), (torch.ones(2, 4), torch.zeros(2, dtype=torch.long)), F.cross_entropy\n"
+        "    return torch.nn.Linear(4, 3), (torch.ones(2, 4), torch.zeros(2, dtype=torch.long)), loss\n"
+        "def loss(output, targets):\n"
+        "    return F.cross_entropy(output, targets)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     workload = make_workload(Job(model="factory_of_pairs:make"))
@@ -84,3 +87,21 @@ def test_a_loss_that_wants_the_targets_is_told_that_it_gets_the_batch(
     # then
     assert "the loss is called with the model's output and the whole batch" in str(raised.value)
     assert "F.cross_entropy(output, batch[1])" in str(raised.value)
+
+
+@pytest.mark.parametrize("loss", ["torch.nn.functional.cross_entropy", "torch.nn.CrossEntropyLoss()"])
+def test_a_loss_of_torchs_own_gets_the_targets(loss: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given
+    module = f"factory_with_{'class' if '()' in loss else 'function'}"
+    (tmp_path / f"{module}.py").write_text(
+        "import torch\n"
+        "def make():\n"
+        f"    return torch.nn.Linear(4, 3), (torch.ones(2, 4), torch.zeros(2, dtype=torch.long)), {loss}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    workload = make_workload(Job(model=f"{module}:make"))
+    # when
+    value = workload.loss(workload.model, workload.batch)
+    # then
+    output = workload.model(workload.batch[0])
+    assert torch.equal(value, torch.nn.functional.cross_entropy(output, workload.batch[1]))
