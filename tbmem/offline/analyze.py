@@ -138,7 +138,8 @@ def compare(before: Source, after: Source, *, table: CategoryTable | None = None
     """Compare two recordings or runs; errors as in ``analyze_all``.
 
     Args:
-        before: A file, a folder, a timeline or an analysis; of several in a folder the one with the highest peak.
+        before: A file, a folder, a timeline or an analysis. Of several in a folder the one with the highest peak, of
+            two folders the two of one name, such as ``rank0_window2``, with the highest.
         after: The same.
         table: Rules by which categories are inferred without a book.
     """
@@ -186,13 +187,13 @@ def read_pair(before: Source, after: Source, *, table: CategoryTable | None = No
     """Read two recordings or runs; arguments and errors as for ``compare``."""
     states = _states(before), _states(after)
     try:
-        first, second = _highest(before, table), _highest(after, table)
+        first, second = _counterparts(_analyses(before, table), _analyses(after, table))
     except NothingFoundError:
         if not compare_runs(*map(run_figures, states)):
             raise
         names = [Path(source).name or os.fspath(source) for source in (before, after)]  # type: ignore[arg-type]
         return Pair((names[0], names[1]), None, states)  # only paths have logs
-    if first.name == second.name and first.path != second.path:
+    if first.path != second.path and (first.name == second.name or (_is_folder(before) and _is_folder(after))):
         first, second = (replace(each, name=f"{Path(each.path).parent.name}/{each.name}") for each in (first, second))
     return Pair((first.name, second.name), (first, second), states)
 
@@ -206,10 +207,28 @@ def _states(source: Source) -> list[RankState]:
     return [read_log(log)[1] for log in ([path] if is_log else sorted(path.rglob(MONITOR_LOG)))]
 
 
-def _highest(source: Source, table: CategoryTable | None) -> Analysis:
+def _is_folder(source: Source) -> bool:
+    return not isinstance(source, (Analysis, AllocationTimeline)) and Path(source).is_dir()
+
+
+def _analyses(source: Source, table: CategoryTable | None) -> Sequence[Analysis]:
     if isinstance(source, (Analysis, AllocationTimeline)):
-        return analyze(source, table=table)
-    return max(analyze_all(source, table=table), key=lambda analysis: analysis.main.peak.bytes)
+        return [analyze(source, table=table)]
+    return analyze_all(source, table=table)
+
+
+def _counterparts(before: Sequence[Analysis], after: Sequence[Analysis]) -> tuple[Analysis, Analysis]:
+    """The recordings to compare: of one name if there are such, otherwise the highest of each side.
+
+    A run's first window holds what later ones do not, such as the states that an optimizer makes in its first step.
+    """
+
+    def peak(analysis: Analysis) -> int:
+        return analysis.main.peak.bytes
+
+    by_name = {analysis.name: analysis for analysis in before}
+    same = [(by_name[analysis.name], analysis) for analysis in after if analysis.name in by_name]
+    return max(same, key=lambda pair: max(map(peak, pair)), default=(max(before, key=peak), max(after, key=peak)))
 
 
 def replay_all(

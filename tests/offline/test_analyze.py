@@ -193,6 +193,20 @@ def test_compare(tmp_path: Path) -> None:
     assert comparison.grown_percent == max(change.growth for change in comparison.devices[0].totals)
 
 
+def test_of_two_folders_the_recordings_of_one_name_are_compared(tmp_path: Path) -> None:
+    # given two runs, whose highest recordings have different names
+    for run, sizes in {"old": (1000, 1200, 900), "new": (1500, 1100)}.items():
+        (tmp_path / run).mkdir()
+        for number, size in enumerate(sizes, start=1):
+            write_snapshot(tmp_path / run / f"part{number}.pickle", sizes=[size])
+    # when they are compared
+    comparison = tbmem.compare(tmp_path / "old", tmp_path / "new")
+    # then like is compared with like, and named with its run
+    peak = comparison.devices[0].peak
+    assert (peak.before, peak.after) == (1000, 1500)
+    assert (comparison.before, comparison.after) == ("old/part1", "new/part1")
+
+
 def test_compare_runs(demo_run: Path, tmp_path: Path) -> None:
     # given a run, and one of which only the live log is left
     run = next(path for path in demo_run.iterdir() if path.is_dir())

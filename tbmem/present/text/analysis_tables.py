@@ -180,13 +180,13 @@ def comparison_screen(comparison: Comparison) -> RenderableType:
     summary = headline(comparison)
     heading = Text(f"{comparison.before} → {comparison.after}\n{summary['label']} · {summary['text']}", style="bold")
     notes = [_list("Note", comparison.notes, "dim")] if comparison.notes else []
-    devices = [*comparison.devices, *comparison.runs]
-    return Group(heading, *(_changes_screen(device) for device in devices), *notes)
+    runs = [_changes_screen(device, ", the whole run") for device in comparison.runs]
+    return Group(heading, *runs, *map(_changes_screen, comparison.devices), *notes)
 
 
-def _changes_screen(device: DeviceComparison) -> RenderableType:
+def _changes_screen(device: DeviceComparison, what: str = "") -> RenderableType:
     tables = (
-        (device_label(device.name), device.totals),
+        (device_label(device.name) + what, device.totals),
         ("category", device.by_category),
         ("module", device.by_module),
         ("line", device.by_line),
