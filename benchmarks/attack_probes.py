@@ -141,6 +141,8 @@ class Judge:
             return CRASH, "a file outside of the log folder was served"
         if answer.status_code >= 400:
             return (CRASH, "memory") if b"MemoryError" in text else (CLEAR, text[:100].decode("utf-8", "replace"))
+        if method == "HEAD":
+            return PLAUSIBLE, ""  # an answer without a body
         if answer.mimetype == "application/json" and answer.content_encoding != "gzip" and not _is_json(text.decode()):
             return TRACEBACK, f"no JSON: {text[:80]!r}"
         return PLAUSIBLE, ""

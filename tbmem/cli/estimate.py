@@ -30,9 +30,7 @@ ModelArgument = Annotated[
     ),
 ]
 Model = Annotated[str | None, typer.Option("--model", "-m", help="The model, as an option.")]
-Gpu = Annotated[
-    str, typer.Option(help="h100-80gb, a100-40gb, t4, ..., or a size: 12GiB. Several with commas, or all.")
-]
+Gpu = Annotated[str, typer.Option(help="h100-80gb, a100-40gb, t4, ..., or a size: 12GiB. Several with commas, or all.")]
 AllocConf = Annotated[str, typer.Option(help="Allocator settings, as in PYTORCH_ALLOC_CONF.")]
 Alternatives = Annotated[
     bool | None,

@@ -23,8 +23,11 @@ _REFUSED = (
     OmegaConfBaseException,
     TypeError,
     ValueError,
+    OverflowError,
     RecursionError,
 )  # exceptions of OmegaConf for values that do not fit
+_LONGEST_VALUE = 100
+"""Characters of a value in a message."""
 _SECTIONS = [field.name for field in fields(Config)]
 _KEYS = schema_keys()
 _VALUES = {
@@ -177,6 +180,7 @@ def _set(merged: Any, key: str, value: Any, origin: str) -> None:
         OmegaConf.update(merged, key, value)
     except _REFUSED as error:
         shown = "null" if value is None else repr(value)
+        shown = shown if len(shown) <= _LONGEST_VALUE else f"{shown[:_LONGEST_VALUE]}..."
         raise _refusal(f"{origin}: {key}", f"must be {_expected(key)} (got {shown})") from error
 
 

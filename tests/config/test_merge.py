@@ -41,6 +41,7 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
         (b"- profiling\n", "not a list"),
         (b"5\n", "int"),
         (b"hello\n", "hello: unknown key"),
+        (b"evidence: {max_seconds: " + b"9" * 400 + b"}\n", "9999...)"),
         (b"run:\n  name: caf\xe9\n", "cannot read this config file"),
         (b"\xff\xfea\x00", "cannot read this config file"),
         (b"run: {name: a}\n---\nrun: {name: b}\n", "single document"),

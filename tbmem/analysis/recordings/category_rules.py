@@ -119,7 +119,7 @@ def _rule(data: Mapping[str, Any]) -> CategoryRule:
         raise ConfigError(f"categories: a rule has no label: {dict(data)}")
     if not isinstance(words, list) or not words or not all(isinstance(word, str) and word for word in words):
         raise ConfigError(f"categories: {label}: words must be a list of texts to search for")
-    if category is not None and category not in Category.__members__:
+    if category is not None and (not isinstance(category, str) or category not in Category.__members__):
         raise ConfigError(f"categories: {label}: category {category!r} is none of {', '.join(Category.__members__)}")
     try:
         re.compile("|".join(words))

@@ -21,6 +21,9 @@ from tbmem.regular_files import read_regular
 
 Tensors = dict[str, torch.Tensor]
 _LONGEST_REASON = 300
+_LAYERS = ("layer", "layers")
+_MOST_LAYERS = 10_000
+"""Layers of a model; a config's class makes lists of this length."""
 _LENGTHS = ("max_position_embeddings", "n_positions", "seq_length")
 
 
@@ -105,6 +108,9 @@ def _read(path: Path) -> dict[str, Any]:
         raise UsageError(f"--model {path}: not the config.json of a model")
     if not isinstance(config.get("model_type"), str):
         raise UsageError(f"--model {path}: model_type is missing, which says what kind of model it is")
+    for key, value in config.items():
+        if key.endswith(_LAYERS) and isinstance(value, (int, float)) and value > _MOST_LAYERS:
+            raise UsageError(f"--model {path}: {key}: {value} layers; at most {_MOST_LAYERS} are built")
     if config.get("quantization_config") is not None:
         raise UsageError(
             f"--model {path}: quantization_config: memory of quantized weights is not estimated; take it out for the"

@@ -90,6 +90,7 @@ def test_a_users_rule_comes_first() -> None:
         ({"label": "A"}, "words must be a list"),
         ({"label": "A", "words": [1]}, "words must be a list"),
         ({"label": "A", "words": ["a"], "category": "NONE"}, "category 'NONE' is none of"),
+        ({"label": "A", "words": ["a"], "category": {"NONE": 1}}, "category {'NONE': 1} is none of"),
         ({"label": "A", "words": ["("]}, "regular expressions"),
     ],
 )

@@ -102,6 +102,7 @@ def test_the_type_is_the_configs_unless_another_is_asked_for(
         ({"model_type": "nobodys", "auto_map": {"AutoModel": "x.Y"}}, {}, r"\(auto_map\) and is not run"),
         ({"model_type": "llama", "architectures": ["MyLlama"]}, {}, "has no class MyLlama"),
         ({"model_type": "llama", "hidden_size": "64"}, {}, "cannot build it: .*'hidden_size'|cannot build it: "),
+        ({"model_type": "llama", "num_hidden_layers": 1 << 31}, {}, "2147483648 layers; at most 10000 are built"),
         ({"model_type": "llama", "torch_dtype": "int8"}, {}, "its dtype is 'int8'; say --dtype"),
         ({"model_type": "bert", "architectures": ["BertModel"]}, {}, "BertModel has no loss of its own"),
         ({"model_type": "bert"}, {"sequence": 33}, "--seq 33: .* has learnt positions for 32 tokens only"),
