@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
 from tbmem.errors import ConfigError
-from tbmem.units import format_bytes, parse_bytes
+from tbmem.units import format_bytes, format_signed, parse_bytes
 
 if TYPE_CHECKING:
     from tbmem.runtime.meter import MemoryMeter
@@ -31,7 +32,11 @@ _MARKERS = (
     "no_leak(steps=20, max_growth='1 KiB', device=None): repeated, the test must not keep more than max_growth a time",
 )
 _METER = pytest.StashKey["MemoryMeter"]()
+_REPEAT = pytest.StashKey[Callable[[], None]]()
 _FEWEST_STEPS = 8
+_LOOKED_AT = 3
+"""Repetitions of a test that leaks, between which its holders are compared."""
+_NAMED = 3
 _DEVICE = re.compile(r"cpu|mps|[a-z]\w*:\d+")
 
 
@@ -70,11 +75,32 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     if inspect.iscoroutinefunction(pyfuncitem.obj):
         _fail("no_leak: a coroutine cannot be repeated; use the fixture memory")
-    names = pyfuncitem._fixtureinfo.argnames
     for _ in range(leak[0]):
-        pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
+        _call(pyfuncitem)
         meter.step()
+    pyfuncitem.stash[_REPEAT] = lambda: _call(pyfuncitem)
     return True
+
+
+def _call(item: pytest.Function) -> None:
+    item.obj(**{name: item.funcargs[name] for name in item._fixtureinfo.argnames})
+
+
+def _kept_by(repeat: Callable[[], None]) -> str:
+    """What holds more after further repetitions than before, and the lines that feed it; empty if that is not known."""
+    from tbmem.runtime.cell_meter import CellMeter
+    from tbmem.runtime.process.guard import Guard
+
+    cell = CellMeter(Guard())
+    with suppress(Exception):  # of the test, which may not bear more repetitions than were asked for
+        for _ in range(_LOOKED_AT):
+            repeat()
+    kept = cell.end().kept[:_NAMED]
+    return "".join(
+        f"\n  {holder.name}: {format_signed(holder.bytes)} in {_LOOKED_AT} further steps"
+        + "".join(f"\n    {line}" for line in holder.lines[:_NAMED])
+        for holder in kept
+    )
 
 
 @pytest.hookimpl(wrapper=True)
@@ -88,7 +114,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     item.stash[_METER] = meter
     try:
         result = yield
-        _judge(meter, limit, leak)
+        _judge(meter, limit, leak, item.stash.get(_REPEAT, None))
     finally:
         if existing is None:
             del item.stash[_METER]
@@ -107,7 +133,9 @@ def _meter_for(item: pytest.Item) -> MemoryMeter:
         return pytest.skip(f"there is no {device} here")
 
 
-def _judge(meter: MemoryMeter, limit: int | None, leak: tuple[int, int] | None) -> None:
+def _judge(
+    meter: MemoryMeter, limit: int | None, leak: tuple[int, int] | None, repeat: Callable[[], None] | None
+) -> None:
     steps, device = meter.steps, meter.device
     if limit is not None and meter.peak > limit:
         _fail(f"limit_memory: needed {format_bytes(meter.peak)} on {device}, at most {format_bytes(limit)}")
@@ -120,7 +148,8 @@ def _judge(meter: MemoryMeter, limit: int | None, leak: tuple[int, int] | None) 
     if growth is None:
         _fail(f"no_leak: too few steps to tell: {steps}; call memory.step() at least eight times")
     if growth > most:
-        _fail(f"no_leak: each of {steps} steps keeps {format_bytes(growth)} on {device}, at most {format_bytes(most)}")
+        keeps = f"no_leak: each of {steps} steps keeps {format_bytes(growth)} on {device}, at most {format_bytes(most)}"
+        _fail(keeps + (_kept_by(repeat) if repeat is not None else ""))
 
 
 def _fail(message: str) -> NoReturn:

@@ -71,6 +71,9 @@ def test_marks_and_fixture(tmp_path: Path) -> None:
         assert f"FAILED test_it.py::{failed}" in lines
     assert "limit_memory: needed " in lines
     assert "no_leak: each of 20 steps keeps" in lines
+    # and who holds it is named
+    assert "module-level list 'kept' in test_it.py: +" in lines
+    assert "def test_keeps(): kept.append(torch.ones(1000))" in lines
     assert "mine" in lines
     assert "pytest did not call this test itself" in lines
 
