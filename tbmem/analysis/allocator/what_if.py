@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from tbmem.analysis.allocator.caching_allocator import CachingAllocator
 from tbmem.analysis.allocator.replay import EventKind, MemoryEvents, Replay, holding, replay
 from tbmem.analysis.allocator.segments import SimpleDevice
-from tbmem.analysis.allocator.settings import AllocatorSettings, describe, settings_of_snapshot
+from tbmem.analysis.allocator.settings import AllocatorSettings, describe, parse_settings, settings_of_snapshot
 from tbmem.errors import UsageError
 from tbmem.model.columns import I64, Bools
 from tbmem.model.gpus import Gpu
@@ -20,6 +20,8 @@ from tbmem.model.timeline_tables import AllocationRows, MarkKind, MarkRows, Rese
 from tbmem.units import format_bytes
 
 DEFAULTS = "torch's defaults"
+_QUICK = 200_000
+"""Allocations that are replayed in about a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +120,20 @@ def what_ifs(
         if number not in numbers and on_skip is not None:
             on_skip(f"{timeline.devices[number].name}: no events of this device are in it")
     return tuple(_of_device(timeline, number, others, gpu) for number in numbers)
+
+
+def reserved_change(timeline: AllocationTimeline, number: int, setting: str) -> int | None:
+    """Bytes by which a setting changes the most that a device reserves; ``None`` if a replay cannot tell.
+
+    Recordings of more than 200,000 allocations are not replayed, which would take more than about a second.
+    """
+    if len(timeline) > _QUICK or not len(recorded_events(timeline, number)):
+        return None
+    replay = _of_device(timeline, number, [parse_settings(setting)], None)
+    after = replay.after[0]
+    if replay.before.failure or after.failure:
+        return None
+    return after.peak_reserved - replay.before.peak_reserved
 
 
 def _of_device(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tbmem.analysis.allocator.what_if import reserved_change
 from tbmem.analysis.recordings.breakdown import PeakState, max_by_code, peak_state, shares, sums
 from tbmem.analysis.recordings.category_rules import UNKNOWN, CategoryTable, categorize
 from tbmem.analysis.recordings.fragmentation import efficiency, fragmentation_of
@@ -128,6 +130,7 @@ class _Device(NamedTuple):
             by_category={category: int(by_category[category]) for category in Category},
             settings=timeline.settings if isinstance(timeline.settings, Mapping) else {},
             expandable=bool(np.any(timeline.segments.expandable[timeline.segments.device == number])),
+            replayed=partial(reserved_change, timeline, number),
         )
         return replace(result, recommendations=recommendations_for(facts))
 

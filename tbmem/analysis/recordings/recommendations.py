@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tbmem.analysis.diagnosis.advice import CONF
@@ -17,7 +17,8 @@ _ROUNDING_PERCENT = 5
 _CAPACITY_PERCENT = 90
 _MIN_PEAK = 16 * MIB
 """Smaller peaks get no recommendation on their categories."""
-_EXPAND = f"{CONF}=expandable_segments:True"
+EXPANDABLE = "expandable_segments:True"
+_EXPAND = f"{CONF}={EXPANDABLE}"
 _PERCENT_OF_PEAK = {
     Category.ACTIVATION: (50, "torch.utils.checkpoint around the layers that repeat, or a smaller micro-batch"),
     Category.OPTIMIZER_STATE: (30, "ZeroRedundancyOptimizer or FSDP across ranks, or an 8-bit optimizer"),
@@ -37,6 +38,8 @@ class DeviceFacts(NamedTuple):
     settings: Mapping[str, Any]
     expandable: bool
     """Whether a segment is expandable."""
+    replayed: Callable[[str], int | None] = lambda setting: None
+    """Bytes by which a setting changes the most that is reserved, found by a replay; ``None`` where it cannot tell."""
 
 
 def recommendations_for(facts: DeviceFacts) -> tuple[Recommendation, ...]:
@@ -114,8 +117,13 @@ def _on_fragments(facts: DeviceFacts) -> Iterator[Recommendation]:
         f" {format_bytes(never_used)} were unused even at the peak: this is fragmentation."
     )
     # torch ignores max_split_size_mb where segments are expandable
-    other = "allocate long-lived tensors before temporary ones (expandable_segments is on already)"
-    setting = _EXPAND if _can_expand(facts) else other
+    other = "allocate long-lived tensors before temporary ones"
+    setting = _EXPAND if _can_expand(facts) else f"{other} (expandable_segments is on already)"
+    if _can_expand(facts) and (change := facts.replayed(EXPANDABLE)) is not None:
+        helps = -change > limit / 2
+        amount = f"{format_bytes(abs(change))} {'less' if change < 0 else 'more'}" if change else "as much"
+        text += f" Replayed with {EXPANDABLE} the allocator reserves {amount} at its peak."
+        setting = _EXPAND if helps else f"{other}; sizes that vary less (padding, buckets of lengths)"
     yield Recommendation(message=text, setting=setting, trigger="fragmented_bytes", value=fragmented, limit=limit)
 
 

@@ -53,6 +53,19 @@ def test_nothing_to_say() -> None:
     assert _triggers() == []
 
 
+@pytest.mark.parametrize(("change", "is_recommended"), [(-60 * MIB, True), (0, False), (12 * MIB, False), (None, True)])
+def test_expandable_segments_are_recommended_unless_a_replay_saves_nothing(
+    change: int | None, is_recommended: bool
+) -> None:
+    # given a device with gaps, and what a replay of its recording would save
+    facts = _figures(fragmentation=GAPS)._replace(replayed=lambda setting: change)
+    # when
+    [one] = recommendations_for(facts)
+    # then
+    assert ("expandable_segments:True" in one.setting) == is_recommended
+    assert ("Replayed with" in one.message) == (change is not None)
+
+
 @pytest.mark.parametrize(
     ("given", "trigger"),
     [
