@@ -45,11 +45,18 @@ class Splice:
         """The steps that follow are left out."""
         self._is_open = self._last is not None
 
-    def join(self, step: int, level: float) -> Point:
-        """The next point (level in bytes), as far above and after those before as if nothing lay between."""
+    def join(self, step: int, level: float, unread: int = 0) -> Point:
+        """The next point (level in bytes), as far above and after those before as if nothing lay between.
+
+        Of the steps between, so many may be none of those that were left out, but were not read: where counters are
+        rationed, a leak would otherwise be lost in the gap. They have their share of its bytes.
+        """
         if self._is_open and self._last is not None:
             self._is_open = False
-            self.bytes, self.steps = level - self._last.level, step - self._last.step
+            risen, gap = level - self.bytes - self._last.level, step - self.steps - self._last.step
+            share = min(unread / gap, 1.0) if gap > 0 else 0.0
+            self.bytes += (1 - share) * risen
+            self.steps += max(gap - unread, 0)
         self._last = Point(step - self.steps, level - self.bytes if self.bytes else level)
         return self._last
 

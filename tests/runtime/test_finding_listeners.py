@@ -107,8 +107,9 @@ def test_in_a_run_a_leak_is_heard(tmp_path: Path) -> None:
     kept, heard = [], []
     # when
     with MemoryMonitor(folder=tmp_path, on_finding=[heard.append], console=False) as monitor:
-        for _ in range(4000):  # few are enough, but for the heap of earlier tests, whose readings are rare
+        for _ in range(4000):  # few are enough, but in the heap of earlier tests, of which readings are rare
             kept.append(bytearray(1 << 16))
+            time.sleep(0.002)
             monitor.step()
             if heard:
                 break

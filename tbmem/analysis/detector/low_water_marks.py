@@ -103,6 +103,7 @@ class StepBlock:
         """How far each of the last blocks reached above its mark, in bytes."""
         self._last = math.nan  # the level of the block before
         self._passed = self._first = self._read = 0
+        self._unread = self._unread_before = 0  # steps since the last reading, and before the open block's first
         self._low: float | None = None
         self._bottom = self._top = 0.0
         self._blocks: int | None = None
@@ -123,6 +124,7 @@ class StepBlock:
         bottom = low if tops is levels else min(tops)
         if self._low is None:
             self._first, self._low, self._bottom, self._top = step, low, bottom, top
+            self._unread_before = self._unread
         else:
             self._low = low if low < self._low else self._low
             self._bottom = bottom if bottom < self._bottom else self._bottom
@@ -130,6 +132,7 @@ class StepBlock:
         if blocks is not None:
             count = min(blocks)
             self._blocks = count if self._blocks is None else min(self._blocks, count)
+        self._unread = 0
         self.ticks += len(levels)
         self._passed += len(levels)
         self._read += len(levels)
@@ -138,6 +141,7 @@ class StepBlock:
     def skip(self) -> LowWaterMark | None:
         """Note a step that was not read."""
         self.ticks += 1
+        self._unread += 1
         if self._low is None:
             return None
         self._passed += 1
@@ -149,7 +153,7 @@ class StepBlock:
         self._clear()
 
     def _close(self, low: float) -> LowWaterMark:
-        level, work = self.splice.join(self._first, low).level, round(self._bottom - low)
+        level, work = self.splice.join(self._first, low, self._unread_before).level, round(self._bottom - low)
         mark = LowWaterMark(level, self._first, self.ticks, self._blocks, work, self.splice.steps)
         # one reading has no spread of its own: where counters are rationed, two blocks show what levels differ by
         is_single = self._read == 1 and self.steps > 1 and not math.isnan(self._last)

@@ -393,6 +393,26 @@ def test_what_stays_after_an_unjudged_stretch_is_no_growth() -> None:
     assert told == []
 
 
+def test_a_leak_goes_on_where_windows_come_more_often_than_readings() -> None:
+    # given a leak of which every step is read
+    test = GrowthTest(patience=48, min_growth=2 * MIB, min_growth_percent=0.02)
+    watched = GrowthChannel(Channel.ALLOCATED, test)
+    told = watched.extend(range(1, 65), climb(64, 400 * KIB))
+    watched.growth.confirm()
+    # when then one step in a hundred is, and a window of three steps comes every 23
+    for step in range(65, 1065):
+        if step % 23 < 3:
+            watched.interrupt()
+            continue
+        level = BASE + step * 400 * KIB if step % 100 == 99 else None
+        told += watched.extend_updated([True], [step], [level], None, None)
+    # then
+    assert Change.ENDED not in [event.change for event in told]
+    trend = watched.growth.trend
+    assert trend is not None
+    assert trend.growth > 0.7 * 1000 * 400 * KIB
+
+
 def test_what_it_keeps_does_not_grow_with_the_run() -> None:
     # given
     def size(steps: int) -> int:
