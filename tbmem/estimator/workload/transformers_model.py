@@ -22,8 +22,10 @@ from tbmem.regular_files import read_regular
 Tensors = dict[str, torch.Tensor]
 _LONGEST_REASON = 300
 _LAYERS = ("layer", "layers")
-_MOST_LAYERS = 10_000
+_MOST_LAYERS = 1000
 """Layers of a model; a config's class makes lists of this length."""
+_LARGEST = 1 << 40
+"""The largest number that a config is taken to mean; beyond it products of sizes overflow in torch."""
 _LENGTHS = ("max_position_embeddings", "n_positions", "seq_length")
 
 
@@ -111,6 +113,8 @@ def _read(path: Path) -> dict[str, Any]:
     for key, value in config.items():
         if key.endswith(_LAYERS) and isinstance(value, (int, float)) and value > _MOST_LAYERS:
             raise UsageError(f"--model {path}: {key}: {value} layers; at most {_MOST_LAYERS} are built")
+        if isinstance(value, int) and abs(value) > _LARGEST:
+            raise UsageError(f"--model {path}: {key}: {str(value)[:20]} is beyond the sizes of any model")
     if config.get("quantization_config") is not None:
         raise UsageError(
             f"--model {path}: quantization_config: memory of quantized weights is not estimated; take it out for the"
