@@ -92,7 +92,9 @@ def _kept_by(repeat: Callable[[], None]) -> str:
     from tbmem.runtime.process.guard import Guard
 
     cell = CellMeter(Guard())
-    with suppress(Exception):  # of the test, which may not bear more repetitions than were asked for
+    with suppress(
+        Exception, pytest.fail.Exception, pytest.skip.Exception
+    ):  # of the test, which may not bear more repetitions than were asked for
         for _ in range(_LOOKED_AT):
             repeat()
     kept = cell.end().kept[:_NAMED]

@@ -12,6 +12,11 @@ R = TypeVar("R")
 _TORCHS = "TraceContext"  # the type of what torch sets beside its profile function (torch 2.13, ``PythonTracer``)
 
 
+def is_torchs_tracer(function: object) -> bool:
+    """Whether a profile function, as ``sys.getprofile`` returns it, is torch's tracer of Python calls."""
+    return type(function).__name__ == _TORCHS
+
+
 def untraced(imports: Callable[[], R]) -> R:
     """Call a function that imports modules, in a thread of its own where torch's tracer follows this one.
 
@@ -19,7 +24,7 @@ def untraced(imports: Callable[[], R]) -> R:
     a module is freed once it is imported: the program's trace would name whatever lies there by then, and need not even
     be JSON. A thread that begins during a recording is not followed.
     """
-    if type(sys.getprofile()).__name__ != _TORCHS:
+    if not is_torchs_tracer(sys.getprofile()):
         return imports()
     results: list[R] = []
     errors: list[BaseException] = []

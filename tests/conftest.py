@@ -62,10 +62,10 @@ def what_is_older_is_frozen() -> None:
 @pytest.fixture(autouse=True)
 def nothing_is_left_switched_on() -> Iterator[None]:
     """After each test: no profiler, no hook, no thread, no handler, no changed level."""
-    before, threads = _switches(), _threads()
+    before = _switches()
     yield
     ends = time.monotonic() + _ENDING_SECONDS
-    while _threads() != threads and time.monotonic() < ends:
+    while _threads() != before["threads"] and time.monotonic() < ends:
         time.sleep(0.02)  # ``stop`` does not wait for a slow disk: what still writes then ends by itself
     assert _switches() == before
 

@@ -54,9 +54,9 @@ class Splice:
         if self._is_open and self._last is not None:
             self._is_open = False
             risen, gap = level - self.bytes - self._last.level, step - self.steps - self._last.step
-            share = min(unread / gap, 1.0) if gap > 0 else 0.0
-            self.bytes += (1 - share) * risen
-            self.steps += max(gap - unread, 0)
+            left_out = max(gap - unread, 0)
+            self.bytes += risen * left_out / gap if gap > 0 else risen
+            self.steps += left_out
         self._last = Point(step - self.steps, level - self.bytes if self.bytes else level)
         return self._last
 

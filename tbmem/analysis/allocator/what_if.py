@@ -20,8 +20,8 @@ from tbmem.model.timeline_tables import AllocationRows, MarkKind, MarkRows, Rese
 from tbmem.units import format_bytes
 
 DEFAULTS = "torch's defaults"
-_QUICK = 200_000
-"""Allocations that are replayed in about a second."""
+QUICK = 200_000
+"""Allocations of a recording that are replayed in about a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +125,9 @@ def what_ifs(
 def reserved_change(timeline: AllocationTimeline, number: int, setting: str) -> int | None:
     """Bytes by which a setting changes the most that a device reserves; ``None`` if a replay cannot tell.
 
-    Recordings of more than 200,000 allocations are not replayed, which would take more than about a second.
+    Recordings of more than ``QUICK`` allocations are not replayed.
     """
-    if len(timeline) > _QUICK or not len(recorded_events(timeline, number)):
+    if len(timeline) > QUICK or not len(recorded_events(timeline, number)):
         return None
     replay = _of_device(timeline, number, [parse_settings(setting)], None)
     after = replay.after[0]

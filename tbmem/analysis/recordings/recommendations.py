@@ -17,8 +17,8 @@ _ROUNDING_PERCENT = 5
 _CAPACITY_PERCENT = 90
 _MIN_PEAK = 16 * MIB
 """Smaller peaks get no recommendation on their categories."""
-EXPANDABLE = "expandable_segments:True"
-_EXPAND = f"{CONF}={EXPANDABLE}"
+_EXPANDABLE = "expandable_segments:True"
+_EXPAND = f"{CONF}={_EXPANDABLE}"
 _PERCENT_OF_PEAK = {
     Category.ACTIVATION: (50, "torch.utils.checkpoint around the layers that repeat, or a smaller micro-batch"),
     Category.OPTIMIZER_STATE: (30, "ZeroRedundancyOptimizer or FSDP across ranks, or an 8-bit optimizer"),
@@ -118,12 +118,14 @@ def _on_fragments(facts: DeviceFacts) -> Iterator[Recommendation]:
     )
     # torch ignores max_split_size_mb where segments are expandable
     other = "allocate long-lived tensors before temporary ones"
-    setting = _EXPAND if _can_expand(facts) else f"{other} (expandable_segments is on already)"
-    if _can_expand(facts) and (change := facts.replayed(EXPANDABLE)) is not None:
-        helps = -change > limit / 2
+    if not _can_expand(facts):
+        setting = f"{other} (expandable_segments is on already)"
+    elif (change := facts.replayed(_EXPANDABLE)) is None:
+        setting = _EXPAND
+    else:
+        setting = _EXPAND if -change > limit / 2 else f"{other}; sizes that vary less (padding, buckets of lengths)"
         amount = f"{format_bytes(abs(change))} {'less' if change < 0 else 'more'}" if change else "as much"
-        text += f" Replayed with {EXPANDABLE} the allocator reserves {amount} at its peak."
-        setting = _EXPAND if helps else f"{other}; sizes that vary less (padding, buckets of lengths)"
+        text += f" Replayed with {_EXPANDABLE} the allocator reserves {amount} at its peak."
     yield Recommendation(message=text, setting=setting, trigger="fragmented_bytes", value=fragmented, limit=limit)
 
 

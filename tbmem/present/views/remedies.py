@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tbmem.analysis.allocator.settings import parse_settings
-from tbmem.analysis.allocator.what_if import ReplayFigures, WhatIf, recorded_failures, what_ifs
+from tbmem.analysis.allocator.what_if import QUICK, ReplayFigures, WhatIf, recorded_failures, what_ifs
 from tbmem.analysis.diagnosis.advice import CONF
 from tbmem.errors import UsageError
 from tbmem.model.category import Category
@@ -22,15 +22,13 @@ SETTINGS = (
     "roundup_power2_divisions:8",
 )
 """Those that PyTorch's documentation recommends against fragmentation."""
-LIMIT = 200_000
-"""Allocations of a recording up to which it is replayed while a page waits: about a second for each setting."""
 _UNKNOWN = "The snapshot has no stacks and no events: with snapshot.history=run what would have fitted is computed."
 _BY_BATCH = (Category.ACTIVATION, Category.INPUT, Category.TEMPORARY, Category.AUTOGRAD_DETAIL)
 """What a smaller batch makes smaller."""
 
 
 def remedies_view(
-    subject: RecordingView | None, estimate: Mapping[str, Any] | None, missing: int, limit: int = LIMIT
+    subject: RecordingView | None, estimate: Mapping[str, Any] | None, missing: int, limit: int = QUICK
 ) -> dict[str, Any]:
     """Changes with their effect, those that make the request fit first.
 

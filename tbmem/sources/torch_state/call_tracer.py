@@ -21,10 +21,10 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from tbmem.interruption import SuppressedErrors
+from tbmem.untraced import is_torchs_tracer
 
 Result = TypeVar("Result")
 
-_TORCHS = "TraceContext"  # the type of what torch sets beside its function (torch 2.13, ``PythonTracer``)
 _WORD = struct.calcsize("P")
 _WORDS = 48  # of a thread's state that are searched; it has some 60
 _BETWEEN = 2  # words from the function to its object
@@ -44,7 +44,7 @@ def program_profiles() -> bool:
 
 def traces_this_thread() -> bool:
     """Whether torch's tracer is this thread's profile function."""
-    return type(_getprofile()).__name__ == _TORCHS
+    return is_torchs_tracer(_getprofile())
 
 
 def end_tracing() -> None:
@@ -111,7 +111,7 @@ class CallTracer:
 
     def _visible(self) -> Any:
         found = self._before[0]() if self._before is not None else _getprofile()
-        return None if type(found).__name__ == _TORCHS or found == self._own else found
+        return None if is_torchs_tracer(found) or found == self._own else found
 
 
 _getprofile, _setprofile = sys.getprofile, sys.setprofile
