@@ -111,7 +111,7 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(config.get("model_type"), str):
         raise UsageError(f"--model {path}: model_type is missing, which says what kind of model it is")
     for key, value in config.items():
-        if key.endswith(_LAYERS) and isinstance(value, (int, float)) and value > _MOST_LAYERS:
+        if key.endswith(_LAYERS) and _number(value) > _MOST_LAYERS:
             raise UsageError(f"--model {path}: {key}: {value} layers; at most {_MOST_LAYERS} are built")
         if isinstance(value, int) and abs(value) > _LARGEST:
             raise UsageError(f"--model {path}: {key}: {str(value)[:20]} is beyond the sizes of any model")
@@ -121,6 +121,14 @@ def _read(path: Path) -> dict[str, Any]:
             f" model without quantization, or {REHEARSE}"
         )
     return config
+
+
+def _number(value: Any) -> float:
+    """A value as a number, as transformers takes it, texts as well; 0 if it is none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return 0.0
 
 
 def _transformers(path: Path) -> Any:

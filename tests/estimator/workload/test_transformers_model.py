@@ -103,6 +103,7 @@ def test_the_type_is_the_configs_unless_another_is_asked_for(
         ({"model_type": "llama", "architectures": ["MyLlama"]}, {}, "has no class MyLlama"),
         ({"model_type": "llama", "hidden_size": "64"}, {}, "cannot build it: .*'hidden_size'|cannot build it: "),
         ({"model_type": "llama", "num_hidden_layers": 1 << 31}, {}, "2147483648 layers; at most 1000 are built"),
+        ({"model_type": "llama", "num_hidden_layers": "1e5"}, {}, "1e5 layers; at most 1000 are built"),
         ({"model_type": "llama", "intermediate_size": 1 << 63}, {}, "intermediate_size: 9223372036854775808 is beyond"),
         ({"model_type": "llama", "torch_dtype": "int8"}, {}, "its dtype is 'int8'; say --dtype"),
         ({"model_type": "bert", "architectures": ["BertModel"]}, {}, "BertModel has no loss of its own"),
