@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import json
 import os
 import pickle
@@ -430,6 +431,9 @@ def _load_readers() -> None:
 
     for name in ("analyze", "check", "compare", "config", "export", "report", "watch"):
         cli.command_named(name)
+    with contextlib.suppress(ImportError):
+        # an estimate imports it in a process of its own, which has the same limit
+        importlib.import_module("transformers.models.llama.modeling_llama")
 
 
 def _address_space() -> int:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import BinaryIO
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedReader, FileIO
+from typing import Any, BinaryIO
 
 from tbmem.errors import FileFormatError
 
@@ -21,9 +24,9 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
     Raises:
         FileFormatError: It is a folder, a named pipe, a socket or a device.
-        OSError: It cannot be opened.
+        OSError: It cannot be opened; what reading it raises names the file as well.
     """
-    return open(path, "rb", opener=regular_file)
+    return BufferedReader(RegularFile(path))
 
 
 def read_regular(path: str | os.PathLike[str]) -> bytes:
@@ -32,8 +35,36 @@ def read_regular(path: str | os.PathLike[str]) -> bytes:
         return file.read()
 
 
-def regular_file(path: str, flags: int) -> int:
-    """Descriptor of a regular file, as an ``opener`` of :func:`open`; errors as in :func:`open_regular`."""
+class RegularFile(FileIO):
+    """A regular file, unbuffered; errors as in :func:`open_regular`.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(os.fspath(path), opener=_descriptor)
+
+    def readinto(self, buffer: Any) -> int:
+        """Read into a buffer; an error names the file, as that of a failing disk or a network's does not by itself."""
+        with self._naming():
+            return super().readinto(buffer)
+
+    def readall(self) -> bytes:
+        """Read up to the end; errors as in :meth:`readinto`."""
+        with self._naming():
+            return super().readall()
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            error.filename = error.filename or self.name
+            raise
+
+
+def _descriptor(path: str, flags: int) -> int:
     _refuse_special(path, os.stat(path).st_mode)  # opening a device may have an effect
     # it may have been replaced meanwhile; without waiting a named pipe opens at once
     descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import BinaryIO
 
 import pytest
 
@@ -22,6 +24,18 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     assert read_regular(tmp_path / "a") == b"content"
     with open_regular(tmp_path / "a") as file:
         assert (file.read(3), file.seek(0), file.read()) == (b"con", 0, b"content")
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="no file here whose reading fails")
+@pytest.mark.parametrize("read", [lambda file: file.read(), lambda file: file.read(9), lambda file: file.readline()])
+def test_an_error_while_reading_names_the_file(read: Callable[[BinaryIO], bytes], tmp_path: Path) -> None:
+    # given a file that opens and cannot be read, as on a failing disk: address 0 is in no process
+    (tmp_path / "a").symlink_to("/proc/self/mem")
+
+    with open_regular(tmp_path / "a") as file, pytest.raises(OSError, match="Input/output error") as raised:
+        read(file)
+
+    assert raised.value.filename == str(tmp_path / "a")
 
 
 def test_a_missing_file_is_an_error_of_the_system(tmp_path: Path) -> None:

@@ -49,6 +49,8 @@ def check_tables(
             of["name"] = "range_names"
         table.check({column: lengths[indexed] for column, indexed in of.items() if indexed in lengths})
         _check_values(name, table)
+        if name == "ranges" and (table.columns()["name"] < 0).any():
+            raise FileFormatError("a range has no name")
         _check_events(name, table, events)
 
 

@@ -29,8 +29,8 @@ _log = logging.getLogger(__name__)
 _YEAR = 365 * 24 * 3600
 _CHANGING = ("index", "overview", "progress")
 """Answers that change with time and are never cached."""
-_NEW = "after"
-"""Parameter of a question for what is new: asked once."""
+_ONCE = {"after", "within"}
+"""Parameters of a question for what is new, or for what can be read within a time: asked once."""
 _CACHED_ANSWERS = 256
 """Limit of compressed answers cached while their files do not change: tens of megabytes."""
 
@@ -73,7 +73,7 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
             if view == "cancel" and request.method == "POST":
                 self._answers.cancel(params)
                 return http_util.Respond(request, "{}", "application/json")
-            if view in _CHANGING or _NEW in params:
+            if view in _CHANGING or _ONCE & params.keys():
                 content = self._encoded(view, query)
             else:
                 content = self._cached(view, query, self._answers.version(params))

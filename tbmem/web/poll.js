@@ -9,12 +9,16 @@ const SLOWER = 1.5;
 /** A question may take this part of the time. */
 const SHARE = 0.3;
 
+/** What an answer says that is followed by another without waiting. */
+export const AT_ONCE = "at once";
+
 let current = null;
 
 export class Poller {
   /**
    * @param node  Polling ends once it has left the document.
-   * @param ask   Asynchronous; says whether something came. `null` ends the polling until `now` is called.
+   * @param ask   Asynchronous; says whether something came, `AT_ONCE` if there is more to ask for. `null` ends the polling
+   *              until `now` is called.
    */
   constructor(node, ask) {
     this.node = node;
@@ -26,10 +30,10 @@ export class Poller {
     current = this;
   }
 
-  /** Ask after the usual time. */
-  start() {
+  /** Ask after the usual time, or after some milliseconds. */
+  start(wait = this.wait) {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.turn(), this.wait);
+    this.timer = setTimeout(() => this.turn(), wait);
   }
 
   /** Ask at once. */
@@ -50,6 +54,7 @@ export class Poller {
     this.asking = false;
     this.node.dataset.polls = String(Number(this.node.dataset.polls ?? 0) + 1);
     if (came === null) return;
+    if (came === AT_ONCE) return this.start(0);
     const slower = came ? this.first : Math.min(SLOWER * this.wait, LONGEST);
     this.wait = Math.max(slower, Math.min((performance.now() - begin) / SHARE, LONGEST));
     this.start();

@@ -54,7 +54,7 @@ class Training:
 
     def steps(self, count: int, every: int = 1, spike: int = 0) -> None:
         """Go on for some steps, of which one may reach a peak of 63 GiB."""
-        rows = RowBuilder(every)
+        builder, rows = RowBuilder(every), []
         for step in range(self._step + 1, self._step + count + 1):
             grown = step * self._rate
             sample = MemorySample(
@@ -67,7 +67,8 @@ class Training:
                 device_used=47 * GIB,
                 device_total=CAPACITY,
             )
-            self.write(*rows.add([sample]))
+            rows += builder.add([sample])
+        self.write(*rows)
         self._step += count
 
     def find(self, kind: FindingKind, step: int, **evidence: Any) -> None:
@@ -128,6 +129,23 @@ def test_rows_and_the_end_appear_without_a_click(browser: Browser, server: Serve
     questions(browser)
     browser.rest(1.5)
     assert questions(browser) == []
+    assert browser.complaints() == []
+
+
+def test_a_long_log_is_drawn_as_far_as_it_has_been_read(browser: Browser, server: Server, training: Training) -> None:
+    # given a log of several blocks, whose run has ended
+    training.steps(12_000)
+    training.write({"type": "end", "time": 1012.0, "steps": 12_000, "verdicts": []})
+
+    # when the server reads one block for each answer
+    open_live(browser, server, within="0.000001")
+
+    # then one after another is asked for and drawn, up to the end
+    drawn_to(browser, 12_000)
+    looking.has(browser, "#live-status", "ended in order")
+    looking.has(browser, ".latest", "step 12 000", "12 000 rows")
+    asked = [url for url in questions(browser) if "/live?" in url]
+    assert sum("within=" in url for url in asked) > 2
     assert browser.complaints() == []
 
 

@@ -77,6 +77,44 @@ def test_yaml_that_is_none(text: str, words: tuple[str, ...], run: Run, tmp_path
     assert done.err.count("\n") == 1
 
 
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no file here whose reading fails")
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(
+            ("analyze", "FILE"),
+            ("analyze", "FILE", "--json"),
+            ("compare", "FILE", "RECORDING"),
+            ("config", "-c", "FILE"),
+        ),
+        *(
+            ("export", "FILE", "--to", "csv"),
+            ("report", "LOG"),
+            ("report", "LOG", "--json"),
+            ("check", "LOG", "--no-leak"),
+        ),
+        *(
+            ("check", "RUN", "--baseline", "FILE"),
+            ("analyze", "RECORDING", "--rules", "FILE"),
+            ("estimate", "FILE.json"),
+        ),
+    ],
+)
+def test_a_failing_disk_is_one_line(words: tuple[str, ...], run: Run, damaged_run: Path, tmp_path: Path) -> None:
+    # given files that open, and whose first byte cannot be read: address 0 is in no process
+    for name in ("a.pickle", "config.json"):
+        (tmp_path / name).symlink_to("/proc/self/mem")
+    (tmp_path / "b" / MONITOR_LOG).parent.mkdir(parents=True)
+    (tmp_path / "b" / MONITOR_LOG).symlink_to("/proc/self/mem")
+    given = {"FILE": tmp_path / "a.pickle", "LOG": tmp_path / "b", "RUN": damaged_run}
+    given |= {"FILE.json": tmp_path / "config.json", "RECORDING": write_snapshot(tmp_path / "c.pickle", sizes=[1000])}
+    # when
+    done = run(*(given.get(word, word) for word in words))
+    # then
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "Input/output error" in done.err
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
 @pytest.mark.parametrize(
     "words",

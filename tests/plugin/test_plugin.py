@@ -252,6 +252,14 @@ def test_a_run_that_still_writes_is_shown_as_it_grows(
     assert after["series"][0]["x"] == [1, 2, 3, 4]
 
 
+def test_a_part_of_a_log_is_not_taken_for_the_whole_later(tab: Tab, folder: Folder) -> None:
+    folder.log("long", steps=12_000)
+    parts = [tab.data("live?run=long&within=0").json for _ in range(2)]
+
+    assert 1 > parts[0]["unread"] > parts[1]["unread"]
+    assert tab.data("live?run=long").json["unread"] == 0
+
+
 def test_no_answer_has_nan(tab: Tab, folder: Folder) -> None:
     path = folder.log("n", steps=2)
     lines = path.read_text().splitlines()

@@ -283,7 +283,9 @@ class Answers:
         if not names:
             raise UsageError("run= is missing: name one run or several")
         requested = [self._reader.run(name) for name in dict.fromkeys(names)]
-        runs = [self._reader.logged(run) for run in requested]
+        within = params.number("within")
+        until = math.inf if within is None else time.monotonic() + within
+        runs = [self._reader.logged(run, until) for run in requested]
         pairs = [(run, series) for run in runs for series in run.series]
         axes = [axis for run, series in pairs if len(axis := x_of(run, series, x))]
         ooms = [oom for run in runs for oom in ooms_of(run, x)]
@@ -313,8 +315,11 @@ class Answers:
             "findings": None if known else [finding for run in runs for finding in marked_findings(run, x)],
             "windows": None if known else [window for run in runs for window in windows_of(run, x)],
             "ooms": ooms,
-            "forecasts": [forecast for run in runs for forecast in forecasts_of(run, x)],
+            "forecasts": [forecast for run in runs if not run.unread for forecast in forecasts_of(run, x)],
             "status": {name: status.to_dict() for name, status in statuses},
+            "unread": max(
+                (run.unread for run in runs), default=0.0
+            ),  # share of the logs that comes with the next answers
             "running": any(not status.standing.is_over for _, status in statuses),
             "notes": [note for run in runs for note in run.notes],
             "errors": [error for run in runs for error in run.errors],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,15 +36,20 @@ class FollowedRank:
         self._extremes: dict[tuple[int, str], ExtremeRows] = {}
 
     @property
+    def unread(self) -> float:
+        """Share of the file, from 0 to 1, that the last call of ``read`` did not come to."""
+        return self.log.unread
+
+    @property
     def rest(self) -> MonitorLog:
         """The records without samples."""
         rest = self.log.rest
         headers, findings, windows, gaps = [*rest.headers], [*rest.findings], [*rest.windows], [*rest.gaps]
         return replace(rest, headers=headers, findings=findings, windows=windows, gaps=gaps)
 
-    def read(self) -> list[DeviceSeries]:
-        """Read on; raises as :meth:`ColumnLog.read`."""
-        self.log.read()
+    def read(self, until: float = math.inf) -> list[DeviceSeries]:
+        """Read on; arguments and errors as of :meth:`ColumnLog.read`."""
+        self.log.read(until)
         devices = self.log.devices()
         rest = self.log.rest
         counts = {device[:2]: len(device.columns["step"]) for device in devices}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -121,20 +122,20 @@ class RunReader:
             if not is_inside(book, run.root):
                 raise FileFormatError(f"{file.file}: its address book {book.name} is a link out of the log folder")
 
-    def _read_log(self, file: RunFile) -> tuple[MonitorLog, RankState, list[DeviceSeries]]:
-        """A live log up to its current end: the records without samples, the state of its rank, and the samples."""
+    def _read_log(self, file: RunFile, until: float) -> tuple[FollowedRank, MonitorLog, list[DeviceSeries]]:
+        """A live log, read up to its current end or a time: its rank, its records without samples, and the samples."""
         path = str(file.path)
         with self._reading(file):
             log = self._logs[path] = self._logs.pop(path) if path in self._logs else FollowedRank(file.path)
             try:
                 with self._noting_errors(file):
-                    series = log.read()
+                    series = log.read(until)
             except BaseException:
                 self._logs.pop(path, None)
                 raise
             rest = log.rest
         self._trim()
-        return rest, log.state, series
+        return log, rest, series
 
     @contextmanager
     def _locked(self, name: str) -> Iterator[None]:
@@ -211,19 +212,26 @@ class RunReader:
             "error": error or self._errors.get(file.key),
         }
 
-    def logged(self, run: Run) -> LoggedRun:
-        """A run from its logs; a log that cannot be read becomes an error beside the others."""
-        with self._locked(f"run {run.name}"):  # who asks at the same time waits, and reads nothing twice
-            return self._logged_once(run)
+    def logged(self, run: Run, until: float = math.inf) -> LoggedRun:
+        """A run from its logs; a log that cannot be read becomes an error beside the others.
 
-    def _logged_once(self, run: Run) -> LoggedRun:
+        Args:
+            run: The run.
+            until: Time of the monotonic clock at which reading may stop, in seconds; who asks again reads on there.
+        """
+        with self._locked(f"run {run.name}"):  # who asks at the same time waits, and reads nothing twice
+            return self._logged_once(run, until)
+
+    def _logged_once(self, run: Run, until: float) -> LoggedRun:
         with self._lock:
             key, logged = self._logged.get(run.name, (None, None))
         if logged is not None and key == (run.version, len(self._errors)):
             for state, file in zip(logged.states, logged.logs, strict=True):
                 _with_liveness(state, file)
             return logged
-        logged = self._read_run(run)
+        logged = self._read_run(run, until)
+        if logged.unread:
+            return logged
         with self._lock:
             self._logged[run.name] = (run.version, len(self._errors)), logged
             self._logged.move_to_end(run.name)
@@ -231,25 +239,26 @@ class RunReader:
                 self._logged.popitem(last=False)
         return logged
 
-    def _read_run(self, run: Run) -> LoggedRun:
+    def _read_run(self, run: Run, until: float) -> LoggedRun:
         states: list[tuple[RankState, RunFile]] = []
         series: list[DeviceSeries] = []
         windows: list[Mapping[str, Any]] = []
         findings: list[Finding] = []
         errors: list[FileItem] = []
         notes: list[str] = []
-        starts = 0
+        starts, unread = 0, 0.0
         for file in run.of(LOG):
             try:
-                rest, state, devices = self._read_log(file)
+                log, rest, devices = self._read_log(file, until)
             except (TbmemError, OSError) as error:
                 errors.append(self.file_item(file, reason(error).replace(str(file.path), file.file)))
                 continue
-            states.append((_with_liveness(state, file), file))
+            states.append((_with_liveness(log.state, file), file))
             series += devices
-            windows += [{**window, "rank": state.rank} for window in rest.windows]
+            windows += [{**window, "rank": log.state.rank} for window in rest.windows]
             findings += rest.findings
-            notes += _notes(rest, state.rank)
+            notes += _notes(rest, log.state.rank)
+            unread += log.unread * file.bytes
             starts += len(rest.headers)
         states.sort(key=lambda pair: pair[0].rank)
         broken = [self.file_item(file) for file in run.recordings if file.key in self._errors]
@@ -264,6 +273,7 @@ class RunReader:
             notes=notes,
             logs=[log for _, log in states],
             starts=starts,
+            unread=unread / max(sum(log.bytes for _, log in states), 1),
         )
 
 

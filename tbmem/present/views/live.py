@@ -109,6 +109,8 @@ class LoggedRun:
     """Files that the states were read from, in their order."""
     starts: int = 0
     """How often it was begun or resumed, over all ranks."""
+    unread: float = 0.0
+    """Share of its logs, from 0 to 1, that is still to be read: what is here is their begin."""
 
     @property
     def began(self) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tbmem.model.category import Phase
 from tbmem.model.columns import I8, I32
-from tbmem.model.stacks import Frame, Names, StackTable
+from tbmem.model.stacks import Frame, Numbering, StackTable
 from tbmem.model.timeline_tables import AllocationRows, RangeKind, RangeRows
 
 _STEP_NAME = re.compile(r"ProfilerStep#(\d+)")
@@ -33,7 +33,7 @@ def step_of_range(name: str) -> int:
     return int(match[1]) if match else -1
 
 
-def read_ranges(annotations: list[dict[str, Any]], devices: dict[int, int], names: Names) -> RangeRows:
+def read_ranges(annotations: list[dict[str, Any]], devices: dict[int, int], names: Numbering[str]) -> RangeRows:
     """Ranges from a snapshot's pairs of START and END; ``devices`` has rows by torch's index, ``names`` is extended."""
     rows: list[list[int]] = []
     open_ranges: dict[tuple[str, int], list[list[int]]] = defaultdict(list)

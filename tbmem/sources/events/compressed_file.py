@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple, NoReturn
 from tbmem.errors import FileFormatError, UnsafeFileError
 from tbmem.model.progress import progress
 from tbmem.model.unpacked_size import UnpackedSize
-from tbmem.regular_files import regular_file
+from tbmem.regular_files import RegularFile
 from tbmem.sources.events.pickle_budget import BudgetedPickle, CostlyPickleError
 from tbmem.sources.events.stray_message import no_stray_message
 from tbmem.sources.gc_pause import gc_paused
@@ -23,14 +23,14 @@ _GZIP = b"\x1f\x8b"
 _CHUNK = 1 << 20
 
 
-class _FollowedFile(io.FileIO):
+class _FollowedFile(RegularFile):
     """Notes how much of the file was read; raises where reading it was cancelled."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        super().__init__(os.fspath(path), opener=regular_file)
+        super().__init__(path)
         self.size = os.fstat(self.fileno()).st_size
 
-    def readinto(self, buffer: Any) -> int | None:
+    def readinto(self, buffer: Any) -> int:
         progress("reading", min(self.tell() / (self.size or 1), 1.0))
         return super().readinto(buffer)
 

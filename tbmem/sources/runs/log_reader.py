@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, groupby
@@ -64,9 +66,15 @@ class _Lines:
         self._parts: list[bytes] = []
         self._held = 0
         self._understood = self._damaged = 0
+        self.unread = 0.0
+        """Share of the file, from 0 to 1, that the last call did not come to."""
 
-    def _new_lines(self) -> Iterator[bytes]:
-        """Blocks of the lines completed since the last call; an incomplete line is left for the next call."""
+    def _new_lines(self, until: float = math.inf) -> Iterator[bytes]:
+        """Blocks of the lines completed since the last call; an incomplete line is left for the next call.
+
+        Args:
+            until: Time of the monotonic clock after which no further block is read, in seconds.
+        """
         with open_regular(self.path) as file:
             head, size = head_of(file), file.seek(0, os.SEEK_END)
             if size < self._position or not head.startswith(self._head):
@@ -80,6 +88,9 @@ class _Lines:
                 if end:
                     yield self._unfinished() + lines
                 self._hold(rest)
+                if time.monotonic() >= until:
+                    break
+        self.unread = max(1 - self._position / size, 0.0) if size else 0.0
         if self._damaged and not self._understood:
             raise FileFormatError(f"{self.path}: not a monitor log of tbmem")
 
@@ -140,9 +151,17 @@ class ColumnLog(_Lines):
         """All other records: headers, findings, windows, the end."""
         self._devices: dict[tuple[int, str], _Rows] = {}
 
-    def read(self) -> None:
-        """Read what was written since the last call; raises as :meth:`FollowedLog.read`."""
-        for lines in self._new_lines():
+    def read(self, until: float = math.inf) -> None:
+        """Read what was written since the last call, of a long log a part.
+
+        Args:
+            until: Time of the monotonic clock at which reading may stop, in seconds; :attr:`unread` says where it did.
+
+        Raises:
+            FileFormatError: Not one line is a monitor log's.
+            OSError: The file cannot be read.
+        """
+        for lines in self._new_lines(until):
             try:
                 self._add_rows(_decoder.decode_lines(lines))
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

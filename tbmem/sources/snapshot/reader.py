@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tbmem.errors import FileFormatError
-from tbmem.model.stacks import Names
+from tbmem.model.stacks import Names, Numbering
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import AllocationRows, BlockRows, DeviceTotals, MarkRows, ReservationRows, SegmentRows
 from tbmem.sources.events.annotations import STEPS_ARE_COUNTED, phases, read_ranges, steps
@@ -93,7 +93,7 @@ class _Reader:
             raise FileFormatError(f"a memory snapshot of {len(indices)} devices, which no machine has")
         self._devices = {index: number for number, index in enumerate(sorted(indices))}
         self._stacks, self._pools = SnapshotStacks(), Pools({(0, 0): 0})
-        self._contexts, self._names = Names(), Names()
+        self._contexts, self._names = Names(), Numbering[str]()
         self._rows = 0
 
     def timeline(self, snapshot: dict[str, Any], about: dict[str, Any]) -> AllocationTimeline:

@@ -11,7 +11,7 @@ import numpy as np
 from tbmem.model.category import Phase
 from tbmem.model.columns import I8, I32, I64, Bools
 from tbmem.model.progress import progress
-from tbmem.model.stacks import Names
+from tbmem.model.stacks import Names, Numbering
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import CallRows, ChangeRows, OperatorCalls, RangeKind, RangeRows
 from tbmem.model.trace_additions import TraceAdditions
@@ -53,7 +53,7 @@ class AllocationContext:
         """Steps, optimizer and annotations, and the table of their names."""
         spans = self._columns.annotations
         words = [self._words[number] for number in spans["name"].tolist()]
-        names = Names()
+        names = Numbering[str]()
         table = RangeRows.of(
             len(spans),
             name=[names[word] for word in words],

@@ -2,10 +2,10 @@
 
 import { fetchNow, forget, isReport } from "../api.js";
 import { button, choice, el, labelled, lazily, replace, section, tick } from "../dom.js";
-import { bytes, deviceName, known, whole } from "../format.js";
+import { bytes, deviceName, known, percent, whole } from "../format.js";
 import { LineChart } from "../lines.js";
 import { badge, emptyState, errorsOf, findingItem, notesOf, severityOf } from "../parts.js";
-import { Poller } from "../poll.js";
+import { AT_ONCE, Poller } from "../poll.js";
 import { get, set } from "../state.js";
 import { chartOf, forecastChart, forecastText, HOST, LEVELS, marksOf, nameOf, PEAKS, wordFor } from "./live_charts.js";
 
@@ -16,24 +16,30 @@ const MOST_WINDOWS = 40;
 const MOST_POINTS = 4000;
 const MOST_FORECASTS = 4;
 const MOST_RUNS = 8;
+/** Seconds after which a long log is drawn as far as it has been read. */
+const PATIENCE = 1;
 
 export const liveView = { name: "live", title: "Live", needs: "runs", showsStatus: true, draw };
 
 async function draw(context) {
-  const answer = await ask(context);
+  const answer = await ask(context, true);
   const page = answer.empty ? new EmptyPage(context, answer) : new LivePage(context, answer);
   if (!isReport()) {
     page.poller = new Poller(page.node, () => page.poll());
     page.node.refresh = () => Promise.all([context.retool(), page.poller.now()]);
-    if (answer.running) page.poller.start();
+    if (answer.unread) page.poller.start(0);
+    else if (answer.running) page.poller.start();
   }
   return page.node;
 }
 
-function ask(context, more = {}) {
+/** Ask for the whole, or for as much of it as can be read `soon`. */
+function ask(context, soon, more = {}) {
   const [from, to] = [get("from"), get("to")];
-  const zoomed = from && to ? { from, to } : {};
-  return fetchNow("live", { run: context.runs, x: get("x") || "step", ...zoomed, ...more });
+  const zoomed = from && to ? { from, to } : null;
+  // `within` in the address: seconds for which the server may read
+  const within = soon && !zoomed ? get("within") || PATIENCE : null;
+  return fetchNow("live", { run: context.runs, x: get("x") || "step", ...zoomed, within, ...more });
 }
 
 /** A run without rows yet: the view is drawn once there are some. */
@@ -44,7 +50,7 @@ class EmptyPage {
   }
 
   async poll() {
-    const answer = await ask(this.context);
+    const answer = await ask(this.context, true);
     if (answer.empty) return answer.running ? false : null;
     forget();
     this.context.redraw();
@@ -141,13 +147,14 @@ class LivePage {
     const offered = JSON.stringify([KINDS.filter(([key]) => this.has(key)), this.answer.series.map((one) => one.device)]);
     if (offered !== this.offered) replace(this.choices, this.bar());
     this.offered = offered;
-    const { forecasts, status } = this.answer;
+    const { forecasts, status, unread } = this.answer;
     if (forecasts.length) this.cones.draw(forecastChart(this.answer));
     const texts = forecasts.slice(0, MOST_FORECASTS).map((one) => el("p", {}, forecastText(one, this.answer)));
     replace(this.forecast, forecasts.length ? [el("h3", {}, "Forecast"), ...texts, this.cones.node] : []);
     const states = Object.entries(status).slice(0, MOST_RUNS);
     const name = (run) => (states.length > 1 ? `${run}: ` : "");
-    replace(this.status, states.map(([run, one]) => el("span", { class: `state ${one.status}` }, `${name(run)}${one.status_text}`)));
+    const reading = unread > 0 && el("span", { class: "state" }, `reading the log: ${percent(100 * (1 - unread), 0)}`);
+    replace(this.status, reading, states.map(([run, one]) => el("span", { class: `state ${one.status}` }, `${name(run)}${one.status_text}`)));
     if (news) {
       replace(this.told, this.findings() ?? []);
       this.drawn = this.windows() ?? [];
@@ -158,11 +165,11 @@ class LivePage {
   /** Ask for what was written since, and add it; what the user drags is not disturbed. */
   async poll() {
     const turn = this.turn;
-    const found = await ask(this.context, { after: this.answer.cursor });
+    const found = await ask(this.context, this.answer.unread > 0, { after: this.answer.cursor });
     if (turn !== this.turn || this.charts.some(({ chart }) => chart.frame.dragged)) return true;
     if (found.empty) return found.running ? false : null;
     const before = this.answer;
-    const told = JSON.stringify(found.status) !== JSON.stringify(before.status);
+    const told = JSON.stringify([found.status, found.unread]) !== JSON.stringify([before.status, before.unread]);
     const came = found.cursor !== before.cursor;
     this.answer = joined(before, found);
     if (came || told) this.show(!found.more || found.findings !== null);
@@ -171,6 +178,7 @@ class LivePage {
       await this.context.retool();
     }
     if (this.answer.series.some((one) => one.x.length > MOST_POINTS)) await this.zoomed();
+    if (found.unread) return AT_ONCE;
     return found.running ? came : null;
   }
 
@@ -182,7 +190,7 @@ class LivePage {
   /** Fetch the points of the visible range, as many as can be seen. */
   async zoomed() {
     const turn = (this.turn = {});
-    const answer = await ask(this.context).catch(() => null);
+    const answer = await ask(this.context, this.answer.unread > 0).catch(() => null);
     if (!answer || answer.empty || turn !== this.turn || !this.node.isConnected) return;
     this.answer = answer;
     this.show(true);

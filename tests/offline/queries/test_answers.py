@@ -100,6 +100,27 @@ def test_only_what_is_new_is_told(folder: Folder) -> None:
     assert (more["running"], more["status"]["a"]["status_text"]) == (False, "ended in order")
 
 
+def test_a_long_log_comes_in_parts_to_who_does_not_wait(folder: Folder) -> None:
+    # given a log of several blocks, with a finding and the end behind them
+    folder.log("a", steps=12_000, finding=LEAK)
+
+    answer, shares = folder.ask("live", run="a", within=0), []
+    while answer["unread"]:
+        shares.append(answer["unread"])
+        assert (answer["findings"] or [], answer["forecasts"]) == ([], [])
+        assert answer["status"]["a"]["status_text"] == "ended in order"
+        before, answer = answer, folder.ask("live", run="a", within=0, after=answer["cursor"])
+        assert answer["more"]
+        assert answer["series"][0]["x"][0] > before["series"][0]["x"][-1]
+
+    assert shares == sorted(set(shares), reverse=True) != []
+    assert answer["series"][0]["x"][-1] == 12_000
+    assert [one["kind"] for one in answer["findings"]] == ["leak"]
+    # and who waits is told the same as if nobody had hurried
+    other = Folder(folder.path)
+    assert folder.ask("live", run="a") == other.ask("live", run="a")
+
+
 def test_thinning_loses_no_extreme(folder: Folder) -> None:
     path = folder.log("a", steps=3000)
     odd = MemorySample(step=3001, time=4001.0, device="cuda:0", allocated=1, peak_allocated=3 * GIB)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tbmem.analysis.recordings.analyzer import analyze
 from tbmem.model.category import Phase
+from tbmem.present.exports.memory_viz import memory_viz_pickle
 from tbmem.sources.snapshot.reader import timeline_of_snapshot
 from tests.sources.snapshot.snapshots import Snapshot, block, event, segment, snapshot
 
@@ -29,6 +31,25 @@ def test_annotations_become_ranges_steps_and_phases() -> None:
     assert timeline.rows.phase.tolist() == [Phase.OTHER, Phase.OPTIMIZER, Phase.OTHER]
     assert timeline.range_names == ("ProfilerStep#4", "Optimizer.step#SGD.step", "never ended")
     assert timeline.ranges.end_ns.tolist() == [40_000, 30_000, -1]
+
+
+def test_a_range_with_an_empty_name_has_that_name() -> None:
+    # given what torch.profiler.record_function("") leaves behind the optimizer's range
+    annotations = [
+        {"stage": stage, "name": name, "device": 0, "time_us": at}
+        for name, begin, end in (("", 0, 20), ("Optimizer.step#A.step", 30, 40))
+        for stage, at in (("START", begin), ("END", end))
+    ]
+    trace = [event("alloc", 0, 500, 10), event("alloc", 512, 500, 50)]
+
+    timeline = timeline_of_snapshot(
+        snapshot(segment(0, *[block(512, 500)] * 2), trace=trace, external_annotations=annotations)
+    )
+
+    assert [timeline.range_names[number] for number in timeline.ranges.name.tolist()] == ["", "Optimizer.step#A.step"]
+    # and its end is not taken for one of the optimizer's
+    assert timeline.rows.step.tolist() == [0, 1]
+    assert memory_viz_pickle(analyze(timeline))
 
 
 def test_steps_without_names_are_counted_by_the_first_optimizer() -> None:

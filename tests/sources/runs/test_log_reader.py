@@ -124,6 +124,26 @@ def test_it_is_read_on(tmp_path: Path) -> None:
     assert log.rest.damaged_lines == 0
 
 
+def test_a_long_log_is_read_in_parts(tmp_path: Path) -> None:
+    # given a log of more than one block
+    path = tmp_path / "monitor.jsonl"
+    path.write_text("\n".join([HEADER, *(line(step) for step in range(12_000))]) + "\n")
+    whole = read_monitor_log(path).rows
+
+    # when there is no time left, one block is read each time
+    log, shares, rows = ColumnLog(path), [1.0], [0]
+    while shares[-1]:
+        log.read(until=0.0)
+        shares.append(log.unread)
+        rows.append(log.rows)
+
+    assert len(shares) > 2
+    assert shares == sorted(set(shares), reverse=True)
+    assert rows == sorted(set(rows))
+    assert_it_is_the_same(log)
+    assert log.rows == len(whole) == 12_000
+
+
 def test_a_resumed_run_goes_on_where_it_was_resumed(tmp_path: Path) -> None:
     old = [line(step) for step in range(1, 10)]
     new = [line(step, allocated=7) for step in range(6, 8)]
