@@ -17,7 +17,7 @@ _FACTOR_PERCENT = 1000.0  # growth in per cent from which it is given as a facto
 _MATERIAL_FRACTION = 0.001  # fraction of the highest peak below which a change is ignored
 _SHOWN = 3
 """Figures in the short form of a comparison."""
-_FIGURES = {
+FIGURE_WORDS = {
     "peak_bytes": "recorded peak",
     "reserved_bytes": "reserved at the end of the recording",
     "allocated_bytes": "allocated at the end of the recording",
@@ -115,7 +115,7 @@ class Figure(NamedTuple):
     @property
     def words(self) -> str:
         """``'run peak'``."""
-        return _FIGURES[self.change.name]
+        return FIGURE_WORDS[self.change.name]
 
 
 class RunFigures(NamedTuple):
@@ -224,7 +224,7 @@ def _compare_devices(before: DeviceAnalysis, after: DeviceAnalysis) -> DeviceCom
         key=after.key,
         name=after.name,
         before_name=before.name,
-        totals=_totals(before, after, [name for name in _FIGURES if name not in RunFigures._fields]),
+        totals=_totals(before, after, [name for name in FIGURE_WORDS if name not in RunFigures._fields]),
         by_category=changes(before.by_category, after.by_category),
         by_module=changes(before.by_module, after.by_module),
         by_line=changes(before.by_line, after.by_line),

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tbmem.analysis.recordings.result import Allocation, Analysis, DeviceAnalysis, Share
-from tbmem.analysis.runs.comparison import Change, Comparison, DeviceComparison, OddOne
+from tbmem.analysis.runs.comparison import FIGURE_WORDS, Change, Comparison, DeviceComparison, OddOne
 from tbmem.model.category import Phase, word_of
 from tbmem.present.labels import shortened
 from tbmem.present.lines import SEPARATOR, device_label
@@ -201,8 +201,8 @@ def _changes(title: str, changed: Iterable[Change]) -> RenderableType:
     table = _table(title, "before", "after", "change", "change %")
     for change in changed:
         sizes = (format_bytes(change.before), format_bytes(change.after), format_signed(change.bytes))
-        name = word_of(change.name) if title == "category" else shortened(change.name, 60)
-        _add(table, name, *sizes, change.percent_text)
+        named = word_of(change.name) if title == "category" else FIGURE_WORDS.get(change.name, change.name)
+        _add(table, shortened(named, 60), *sizes, change.percent_text)
     return _indented(table)
 
 

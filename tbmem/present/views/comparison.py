@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tbmem.analysis.plots.curves import downsampled
-from tbmem.analysis.runs.comparison import Change, Comparison, DeviceComparison, OddOne
+from tbmem.analysis.runs.comparison import FIGURE_WORDS, Change, Comparison, DeviceComparison, OddOne
 from tbmem.model.category import word_of
 from tbmem.present.lines import device_label
 from tbmem.present.palette import category_colour
@@ -19,7 +19,7 @@ from tbmem.present.views.run_schema import Empty, FileItem
 
 _CHANGES = 300
 _STACKS = 100
-_BREAKDOWNS = ("totals", "by_category", "by_module", "by_line", "by_operator")
+_BREAKDOWNS = ("by_category", "by_module", "by_line", "by_operator")
 _POINTS = 1000
 _CATEGORIES = 14
 
@@ -58,6 +58,10 @@ def _device(device: DeviceComparison, most: int) -> dict[str, Any]:
         "before_device": device.before_name,
         "name": device_label(device.name),
         **{name: _changes(getattr(device, name), most) for name in _BREAKDOWNS},
+        "totals": {
+            **_changes(device.totals, most),
+            "words": [FIGURE_WORDS[change.name] for change in device.totals[:most]],
+        },
         "by_stack": {**_changes(stacks, most), "frames": [list(change.stack) for change in stacks]},
     }
 

@@ -101,18 +101,10 @@ function part(device, key, name, detail) {
   return changes(id, name, device[key], true, open);
 }
 
-/** `run_peak_bytes` as `Run peak`; names of modules and lines stay as they are. */
-function written(text, kind) {
-  if (kind === "category") return word(text);
-  if (kind !== "figure") return text;
-  const plain = text.replace(/_bytes$/, "").replaceAll("_", " ");
-  return plain.charAt(0).toUpperCase() + plain.slice(1);
-}
-
 function changes(id, name, list, search, open) {
   const most = Math.max(...list.change.map(Math.abs), 1);
   const columns = [
-    { key: "name", label: open ? "line" : name, text: (row) => written(row.name, name) },
+    { key: "name", label: open ? "line" : name, text: (row) => (name === "category" ? word(row.name) : (row.words ?? row.name)) },
     open && { key: "frames", label: "stack", text: (row) => shortStack(row.frames), value: (row) => row.frames.join("\n") },
     { key: "before", label: "before", kind: "bytes" },
     { key: "after", label: "after", kind: "bytes" },
