@@ -42,7 +42,13 @@ class WindowFiles:
         if self.additions is not None:
             self.additions.append_to(self.content)
             self.additions = None
-        self.folder.write_now(self.trace, self._compress)
+        try:
+            self.folder.write_now(self.trace, self._compress)
+        except OSError:
+            # without the trace they are of no use, and take room on a disk that may be full
+            for path in filter(None, (book, snapshot)):
+                path.unlink(missing_ok=True)
+            raise
         return self.trace, book, snapshot
 
     def close(self) -> None:

@@ -126,7 +126,8 @@ function figures(card) {
     ["headroom", bytes(card.headroom), card.capacity && `of ${bytes(card.capacity)}`],
     ["allocated", bytes(card.allocated)],
     ["reserved", bytes(card.reserved)],
-    known(card.growth_per_step) && Math.abs(card.growth_per_step) >= 1 && ["growth", `${signedBytes(card.growth_per_step)}/step`],
+    // of stable memory it is noise, or what a cache took before it was full
+    known(card.growth_per_step) && Math.abs(card.growth_per_step) >= 1 && severityOf(card) !== "good" && ["growth", `${signedBytes(card.growth_per_step)}/step`],
   ];
   const shown = rows.filter((row) => row && row[1] !== "–");
   return el(
