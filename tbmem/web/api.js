@@ -2,6 +2,8 @@
 //
 // TensorBoard serves them from routes of the plugin; report.html contains them.
 
+import { get } from "./state.js";
+
 const RECORDING = ["run", "file", "device"];
 const IDENTITY = {
   index: [],
@@ -14,6 +16,8 @@ const IDENTITY = {
   stack: ["run", "file", "row"],
 };
 const KEPT = 60;
+/** Seconds after which the server answers with what it has read of a long log. */
+const PATIENCE = 0.6;
 
 const kept = new Map();
 let inlined;
@@ -57,6 +61,11 @@ export async function fetchNow(view, params) {
 /** Clear the cache after data has changed; what is still being answered is new enough. */
 export function forget() {
   for (const [address, answer] of kept) if (answer.isDone) kept.delete(address);
+}
+
+/** Seconds for which the server may read before it answers; `within` in the address sets them. */
+export function patience() {
+  return get("within") || PATIENCE;
 }
 
 /** What the server is reading, never from the cache. */

@@ -48,6 +48,11 @@ export function whole(count) {
   return known(count) ? (Math.round(count) + 0).toLocaleString("en-US").replaceAll(",", "\u202f") : NONE;
 }
 
+/** How much of a log has been read, by the share that is not. */
+export function readingText(unread) {
+  return `reading the log: ${percent(100 * (1 - unread), 0)}`;
+}
+
 /** `58.3 %`. */
 export function percent(share, digits = 1) {
   return known(share) ? `${fixed(share, digits)} %` : NONE;

@@ -149,6 +149,20 @@ def test_a_long_log_is_drawn_as_far_as_it_has_been_read(browser: Browser, server
     assert browser.complaints() == []
 
 
+def test_the_cards_of_a_long_log_go_on_by_themselves(browser: Browser, server: Server, training: Training) -> None:
+    training.steps(12_000)
+    training.write({"type": "end", "time": 1012.0, "steps": 12_000, "verdicts": []})
+
+    browser.rest(1.1)  # as in open_live
+    browser.open(address(server, "overview", cards="now", run="now", within="0.000001"), "overview")
+
+    browser.until("document.querySelector('.next') !== null", 30)
+    looking.has(browser, ".run-head", "ended in order", "step 12 000")
+    assert "reading the log" not in browser.text(".run-head")
+    assert sum("/overview?" in url for url in questions(browser)) > 2
+    assert browser.complaints() == []
+
+
 def test_a_process_that_is_killed_is_told(browser: Browser, server: Server, training: Training) -> None:
     training.steps(20)
     open_live(browser, server)

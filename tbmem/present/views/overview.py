@@ -71,6 +71,7 @@ def overview_of(run: LoggedRun, now: float) -> dict[str, Any]:
         "next_steps": _next_steps(run, cards, findings, Standing(view["status"])),
         "notes": list(run.notes),
         "errors": list(run.errors),
+        "unread": run.unread,  # share of the logs that is still to be read
         "empty": NO_LOG if not run.states else NO_SAMPLES if not run.series else None,
     }
 

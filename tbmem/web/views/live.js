@@ -1,8 +1,8 @@
 // Memory over steps or time while it is written, with findings, recorded windows and out-of-memory marked.
 
-import { fetchNow, forget, isReport } from "../api.js";
+import { fetchNow, forget, isReport, patience } from "../api.js";
 import { button, choice, el, labelled, lazily, replace, section, tick } from "../dom.js";
-import { bytes, deviceName, known, percent, whole } from "../format.js";
+import { bytes, deviceName, known, readingText, whole } from "../format.js";
 import { LineChart } from "../lines.js";
 import { badge, emptyState, errorsOf, findingItem, notesOf, severityOf } from "../parts.js";
 import { AT_ONCE, Poller } from "../poll.js";
@@ -16,8 +16,6 @@ const MOST_WINDOWS = 40;
 const MOST_POINTS = 4000;
 const MOST_FORECASTS = 4;
 const MOST_RUNS = 8;
-/** Seconds after which a long log is drawn as far as it has been read. */
-const PATIENCE = 1;
 
 export const liveView = { name: "live", title: "Live", needs: "runs", showsStatus: true, draw };
 
@@ -37,8 +35,7 @@ async function draw(context) {
 function ask(context, soon, more = {}) {
   const [from, to] = [get("from"), get("to")];
   const zoomed = from && to ? { from, to } : null;
-  // `within` in the address: seconds for which the server may read
-  const within = soon && !zoomed ? get("within") || PATIENCE : null;
+  const within = soon && !zoomed ? patience() : null;
   return fetchNow("live", { run: context.runs, x: get("x") || "step", ...zoomed, within, ...more });
 }
 
@@ -153,7 +150,7 @@ class LivePage {
     replace(this.forecast, forecasts.length ? [el("h3", {}, "Forecast"), ...texts, this.cones.node] : []);
     const states = Object.entries(status).slice(0, MOST_RUNS);
     const name = (run) => (states.length > 1 ? `${run}: ` : "");
-    const reading = unread > 0 && el("span", { class: "state" }, `reading the log: ${percent(100 * (1 - unread), 0)}`);
+    const reading = unread > 0 && el("span", { class: "state" }, readingText(unread));
     replace(this.status, reading, states.map(([run, one]) => el("span", { class: `state ${one.status}` }, `${name(run)}${one.status_text}`)));
     if (news) {
       replace(this.told, this.findings() ?? []);

@@ -1,7 +1,8 @@
 // A card for each device of each rank, with what to do next.
 
+import { forget, patience } from "../api.js";
 import { button, el } from "../dom.js";
-import { bytes, duration, known, moment, percent, signedBytes, speed, whole } from "../format.js";
+import { bytes, duration, known, moment, percent, readingText, signedBytes, speed, whole } from "../format.js";
 import { badge, emptyState, errorsOf, findingItem, notesOf, severityOf, sparklines } from "../parts.js";
 import { picker } from "../picker.js";
 import { get, set } from "../state.js";
@@ -14,10 +15,10 @@ export const overviewView = { name: "overview", title: "Overview", needs: "none"
 
 async function draw(context) {
   const names = get("cards").split("\n").filter(Boolean);
-  const answer = await context.ask("overview", { run: names });
+  const answer = await context.ask("overview", { run: names, within: patience() });
   if (answer.empty) return emptyState(answer.empty);
   const open = (run) => set({ cards: run, run });
-  return el(
+  const node = el(
     "div",
     { class: "overview" },
     names.length > 0 && el("div", { class: "bar" }, button("← All runs", () => set({ cards: null })), runsPicker(context.index, names)),
@@ -26,6 +27,15 @@ async function draw(context) {
     fileList("Recordings without a live log", answer.alone, (file) => set({ view: "timeline", run: file.run, file: file.file })),
     fileList("Files that cannot be read", answer.unreadable),
   );
+  if (answer.runs.some((run) => run.unread)) setTimeout(() => readOn(node, context), 0);
+  return node;
+}
+
+/** Draw the cards again with more of the logs. */
+function readOn(node, context) {
+  if (!node.isConnected) return;
+  forget();
+  context.redraw();
 }
 
 /** One line for each file; a click opens it. */
@@ -51,6 +61,7 @@ function runsPicker(index, chosen) {
 function runSection(run, context) {
   const about = [
     run.status_text,
+    run.unread > 0 && readingText(run.unread),
     run.step > 0 && `step ${whole(run.step)}`,
     known(run.seconds) && duration(run.seconds),
     known(run.steps_per_second) && speed(run.steps_per_second),

@@ -121,6 +121,28 @@ def test_a_long_log_comes_in_parts_to_who_does_not_wait(folder: Folder) -> None:
     assert folder.ask("live", run="a") == other.ask("live", run="a")
 
 
+def test_the_cards_of_a_long_log_come_in_parts_too(folder: Folder) -> None:
+    folder.log("a", steps=12_000, finding=LEAK)
+
+    shares, steps, told = [1.0], [0], []
+    while shares[-1]:
+        (run,) = folder.ask("overview", run="a", within=0)["runs"]
+        shares.append(run["unread"])
+        steps.append(run["step"])
+        told.append((run["status_text"], bool(run["next_steps"])))
+
+    assert shares == sorted(set(shares), reverse=True)
+    assert steps == sorted(set(steps))
+    assert (steps[-1], len(steps) > 3) == (12_000, True)
+    # what to do is said at the end only
+    assert told == [*[("ended in order", False)] * (len(told) - 1), ("ended in order", True)]
+    # and the figures are those of who waited
+    both = [each.ask("overview", run="a")["runs"][0] for each in (folder, Folder(folder.path))]
+    assert both[0].pop("findings") == both[1].pop("findings")
+    small = [[{**card, "levels": [], "peaks": []} for card in run["cards"]] for run in both]  # drawn from some rows
+    assert small[0] == small[1]
+
+
 def test_thinning_loses_no_extreme(folder: Folder) -> None:
     path = folder.log("a", steps=3000)
     odd = MemorySample(step=3001, time=4001.0, device="cuda:0", allocated=1, peak_allocated=3 * GIB)
