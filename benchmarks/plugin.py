@@ -33,7 +33,7 @@ PROJECT = Path(__file__).parent.parent
 sys.path.insert(0, str(PROJECT))
 MILLION = 1_000_000
 TURNS = 5
-CACHED_MS, COLD_MS, MEGABYTES, PAGE_SECONDS = 300, 3000, 2, 2
+CACHED_MS, COLD_MS, MEGABYTES, PAGE_SECONDS = 300, 3000, 2, 3
 AT_ONCE, ALONE_MEGABYTES, AT_ONCE_MEGABYTES = 20, 600, 1000
 """Questions at the same time, and the memory of the process (its peak) that a log of 500 MB may take."""
 ROUTE = "/data/plugin/tbmem/data"
@@ -354,7 +354,7 @@ def report(folder: Path, browser: bool) -> None:
     print(f"\nlimits: {ALONE_MEGABYTES} MB after the first, {AT_ONCE_MEGABYTES} MB after {AT_ONCE} at once\n")
     if browser:
         pages = page(logdir, folder, (("overview", "every_10"), ("live", "every_10"), ("timeline", "window")))
-        pages += page(each, folder, (("live", "every_1"),))
+        pages += page(each, folder, (("overview", "every_1"), ("live", "every_1")))
         print(
             table(["page in Chromium", "first", "new server", "again"], pages), end=f"\n\nlimit: {PAGE_SECONDS} s\n\n"
         )
