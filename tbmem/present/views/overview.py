@@ -123,7 +123,14 @@ def _next_steps(
     run: LoggedRun, cards: Sequence[dict[str, Any]], findings: Sequence[Finding], standing: Standing
 ) -> list[str]:
     """What to do next: the advice of the findings, then the headroom, then the views to open."""
-    steps = list(dict.fromkeys(finding.advice for finding in findings if finding.advice))
+    # the story of an out-of-memory error knows why it failed; what was said before it on the way there does not
+    failed = {(finding.rank, finding.device) for finding in findings if finding.kind is FindingKind.OOM}
+    told = [
+        finding
+        for finding in findings
+        if finding.kind is not FindingKind.NEAR_CAPACITY or (finding.rank, finding.device) not in failed
+    ]
+    steps = list(dict.fromkeys(finding.advice for finding in told if finding.advice))
     for card in cards:
         if card["headroom"] is not None and card["capacity"]:
             share = 100 * card["headroom"] / card["capacity"]

@@ -88,7 +88,7 @@ const COLUMNS = [
     label: "per step",
     hint: "growth in bytes per step",
     kind: "bytes",
-    width: "96px",
+    width: "116px",
     text: (row) => (known(row.growth_per_step) && Math.abs(row.growth_per_step) >= 1 ? signedBytes(row.growth_per_step) : "–"),
   },
   { key: "step", label: "steps", kind: "whole", width: "68px" },

@@ -42,6 +42,20 @@ def test_findings_are_ordered_by_severity_and_then_the_latest(make_sample: MakeS
     assert view["next_steps"][:2] == ["make it smaller", "look at it"]
 
 
+def test_after_an_out_of_memory_error_its_own_advice_counts(make_sample: MakeSample) -> None:
+    # given a GPU that came near its capacity and then failed, and another that only came near
+    findings = [
+        _finding(FindingKind.NEAR_CAPACITY, Severity.WARNING, 5, advice="reduce memory"),
+        _finding(FindingKind.NEAR_CAPACITY, Severity.WARNING, 5, advice="reduce memory of the other", device="cuda:1"),
+        _finding(FindingKind.OOM, Severity.CRITICAL, 8, advice="set expandable_segments:True"),
+    ]
+
+    view = overview_of(LoggedRun("a", [_state(make_sample, 0, 2)], findings=findings), now=1001.0)
+
+    assert view["next_steps"][:2] == ["set expandable_segments:True", "reduce memory of the other"]
+    assert "reduce memory" not in view["next_steps"]
+
+
 @pytest.mark.parametrize(("peak", "warned"), [(60.0, False), (79.0, True)])
 def test_little_headroom_is_a_next_step(peak: float, warned: bool, make_sample: MakeSample) -> None:
     # given a device of 80 GiB
