@@ -35,6 +35,12 @@ async function draw(context) {
   );
 }
 
+/** A step's number; nothing between two steps. */
+function stepText(value) {
+  const number = Math.round(value);
+  return Math.abs(value - number) < 1e-6 ? whole(number) : "";
+}
+
 function summary({ steps, lines }) {
   const kept = lines.reduce((sum, line) => sum + line.kept_each, 0);
   const [high] = [...steps].sort((one, other) => highest(other) - highest(one));
@@ -118,6 +124,6 @@ function allocatedAndFreed(each) {
     lines,
     uprights: [],
     top: Math.max(...lines.flatMap(({ y }) => y)),
-    x: { title: "step", extent: [x[0], x[x.length - 1]], text: (value) => whole(Math.round(value)) },
+    x: { title: "step", extent: [x[0], x[x.length - 1]], text: stepText },
   };
 }
