@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, BinaryIO, TypedDict, TypeVar, cast
@@ -273,6 +275,7 @@ _TYPES: dict[str, Any] = {
     **{"first_step": Count, "count": Count, "peak_step": Count | None},
 }
 _encode = json.JSONEncoder(separators=(",", ":")).encode
+_DEVICE = re.compile(r"[a-z][a-z0-9_]*(:[0-9]+)?")
 _Line = msgspec.defstruct(
     "_Line",
     [
@@ -288,11 +291,17 @@ _line_of = msgspec.json.Decoder(_Line).decode
 _values = attrgetter(*ROW_FIELDS)
 
 
+@lru_cache
+def is_device(name: str) -> bool:
+    """Whether a name is one that torch gives to devices: ``'cpu'``, ``'cuda:0'``."""
+    return _DEVICE.fullmatch(name) is not None
+
+
 def _row_of(line: Any) -> SampleRow:
-    """The row of a ``_Line``; ValueError if it does not say which steps it stands for."""
+    """The row of a ``_Line``; ValueError if it does not say which steps and which device it stands for."""
     *sample, first_step, count, lowest, highest, peak_step = _values(line)
-    if first_step is None or count is None:
-        raise ValueError("a row without its steps")
+    if first_step is None or count is None or not is_device(line.device):
+        raise ValueError("a row without its steps or its device")
     last = MemorySample(*sample)
     last = last._replace(rank=0) if last.rank is None else last
     return SampleRow(first_step, count, lowest, highest, last, peak_step)

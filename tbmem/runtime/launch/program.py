@@ -173,6 +173,7 @@ class MonitoredProgram:
 
     def __init__(self, program: Program, config: LoadedConfig, step_on: str = FIRST) -> None:
         self._program = program
+        program.take_command_line()  # what is redacted are the program's arguments, not the words of tbmem's own
         self._run = OptimizerRun(config, step_on)
         if self._run.memory.is_active:
             # threads may continue training after the last line; atexit runs after them

@@ -77,8 +77,13 @@ class Program:
             raise UsageError(f"{name}: no module of this name that can be run")
         return cls(name=spec.origin, path=spec.origin, spec=spec, import_path=import_path)
 
+    def take_command_line(self) -> None:
+        """Make ``sys.argv`` the program's own: from then on it is the process' command line."""
+        sys.argv[:] = [self.name, *self.arguments]
+
     def run(self, on_error: Callable[[BaseException], None]) -> None:
         """Run it; exceptions other than ``SystemExit`` are passed to ``on_error`` and propagate."""
+        self.take_command_line()
         module = self._become_main()
         try:
             exec(self._code(), module.__dict__)  # nosec B102  # the user's program
@@ -104,7 +109,6 @@ class Program:
         if "__annotations__" in vars(sys.modules["__main__"]):  # older Pythons begin with an empty one
             module.__dict__["__annotations__"] = {}
         sys.modules["__main__"] = module
-        sys.argv[:] = [self.name, *self.arguments]
         _import_first_from(self.import_path)
         return module
 

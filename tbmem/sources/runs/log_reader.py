@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tbmem.errors import FileFormatError
 from tbmem.model.columns import F64
 from tbmem.model.json_values import Count, Size, UnixTime
-from tbmem.model.monitor_log import LONGEST_LINE, ROW_FIELDS, MonitorLog, SampleRow, parse_line
+from tbmem.model.monitor_log import LONGEST_LINE, ROW_FIELDS, MonitorLog, SampleRow, is_device, parse_line
 from tbmem.model.progress import progress
 from tbmem.regular_files import open_regular
 from tbmem.sources.runs.log_edges import head_of
@@ -198,12 +198,15 @@ class ColumnLog(_Lines):
         self.rest.rows.clear()
 
     def _add_rows(self, rows: Sequence[Any]) -> None:
-        self._understood += len(rows)
         by_device: dict[tuple[int, str], list[Any]] = defaultdict(list)
         for key, same in groupby(rows, _key):
             # numbers beyond 64 bits may have equal hashes in any quantity
-            if 0 <= key[0] < _MOST_RANKS:
+            if 0 <= key[0] < _MOST_RANKS and is_device(key[1]):
                 by_device[key] += same
+        understood = sum(map(len, by_device.values()))
+        self._understood += understood
+        self._damaged += len(rows) - understood
+        self.rest.damaged_lines += len(rows) - understood
         for key, device in by_device.items():
             numbers = np.fromiter(chain.from_iterable(map(_numbers, device)), np.float64, len(device) * len(COLUMNS))
             self._add_part(*key, numbers.reshape(len(device), -1).T.copy())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tbmem.model.monitor_log import read_monitor_log
 from tbmem.offline.queries.answers import Answers
 from tbmem.sources.runs.catalog import Catalog, Root
 from tests.offline.queries.folder import Folder
@@ -42,6 +43,22 @@ def test_a_header_with_an_odd_value(folder: Folder, was: str, now: str) -> None:
     notes = [answers["overview"]["runs"][0]["notes"], answers["live"]["notes"], answers["ranks"]["notes"]]
     assert notes == [["Rank 0: 1 damaged record of its log left out."]] * 3
     assert answers["live"]["series"][0]["step"] == list(range(1, 11))
+
+
+@pytest.mark.parametrize("device", ["", "\\u0000", "CPU ", "cuda:x", "cpu\\n"])
+def test_a_row_whose_device_is_none(folder: Folder, device: str) -> None:
+    # given a run whose last row names no device
+    path = folder.log("a", steps=10)
+    head, _, tail = path.read_text().rpartition('"device":"cuda:0"')
+    path.write_text(f'{head}"device":"{device}"{tail}')
+
+    (run,) = folder.ask("overview", run="a")["runs"]
+
+    # then it is left out, and said, by both readers
+    assert [card["device"] for card in run["cards"]] == ["cuda:0"]
+    assert run["step"] == 9
+    assert run["notes"] == ["Rank 0: 1 damaged record of its log left out."]
+    assert (len(read_monitor_log(path).rows), read_monitor_log(path).damaged_lines) == (9, 1)
 
 
 def test_the_second_header_is_damaged(folder: Folder) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from torch.nn.modules.module import _global_forward_pre_hooks
 from torch.utils.checkpoint import checkpoint
 
-from tbmem.runtime.launch.program import StepCounter
+from tbmem.config import load_with_origins
+from tbmem.model.redaction import Redaction
+from tbmem.runtime.launch.program import MonitoredProgram, StepCounter
+from tbmem.runtime.launch.script import Program
 from tbmem.sources.torch_state.profiler_state import in_backward
 
 Watch = Callable[..., list[str]]
@@ -129,3 +134,17 @@ def test_without_modules_a_step_inside_of_the_backward_pass_is_told_by_the_next(
         (parameter * 2).sum().backward()
 
     assert seen == ["SGD", "SGD"]
+
+
+def test_what_is_redacted_are_the_program_s_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given the command line of `tbmem run`, with the script's name among tbmem's own arguments
+    (tmp_path / "train_one.py").write_text("")
+    words = [str(tmp_path / "train_one.py"), "--token=hunter2-and-more"]
+    monkeypatch.setattr(sys, "argv", ["tbmem", "run", "output.redact=true", "--", *words])
+    settings = load_with_origins(None, ["output.redact=true", f"run.logdir={tmp_path}", "profiling.enabled=false"])
+    # when
+    program = MonitoredProgram(Program.find(words), settings)
+    redaction: Redaction = program._run.memory._redaction()
+    program._run.end()
+    # then
+    assert redaction.text("train_one.py:7 hunter2-and-more") == "train_one.py:7 <argument>"
