@@ -1,4 +1,4 @@
-"""Imports of tbmem's own while a torch profiler of the program's records Python calls."""
+"""Imports of tbmem's own in a thread of their own, where nothing of the program's reaches them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,16 @@ def untraced(imports: Callable[[], R]) -> R:
     a module is freed once it is imported: the program's trace would name whatever lies there by then, and need not even
     be JSON. A thread that begins during a recording is not followed.
     """
-    if not is_torchs_tracer(sys.getprofile()):
-        return imports()
+    return apart(imports) if is_torchs_tracer(sys.getprofile()) else imports()
+
+
+def apart(imports: Callable[[], R]) -> R:
+    """Call a function that imports modules in the middle of a step, in a thread of its own.
+
+    Signal handlers run in the main thread only. What one raises in the middle of an import may be swallowed there:
+    importlib takes a TimeoutError, which is an OSError, for a file that does not exist. While this thread waits it
+    reaches the program, and the import is completed.
+    """
     results: list[R] = []
     errors: list[BaseException] = []
 

@@ -1,16 +1,18 @@
-"""Imports of tbmem's own while a torch profiler of the program's records Python calls."""
+"""Imports of tbmem's own in a thread of their own, where nothing of the program's reaches them."""
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
-from tbmem.untraced import untraced
+from tbmem.untraced import apart, untraced
 
 
 def test_without_a_recording_it_is_a_call() -> None:
@@ -29,6 +31,36 @@ def test_an_error_is_the_callers() -> None:
 
     with torch.profiler.profile(with_stack=True), pytest.raises(ValueError, match="no such thing"):
         untraced(fail)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="there is no SIGALRM here")
+def test_a_timeout_of_the_program_is_not_taken_for_a_missing_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a timeout that comes while an import looks for its file, which takes an OSError for "there is none"
+    def timeout(_number: int, _frame: object) -> None:
+        raise TimeoutError("the batch took too long")
+
+    def imports() -> str:
+        try:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+            time.sleep(0.2)
+        except OSError:
+            return "swallowed"
+        found.append("imported")
+        return "imported"
+
+    found: list[str] = []
+    before = signal.signal(signal.SIGALRM, timeout)
+    try:
+        # when, then it reaches the program, and the import is completed
+        with pytest.raises(TimeoutError, match="too long"):
+            apart(imports)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    deadline = time.monotonic() + 10
+    while not found and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert found == ["imported"]
+    assert apart(lambda: "again") == "again"
 
 
 _PROGRAM = """

@@ -17,7 +17,7 @@ def _checked(default: Any, *rules: Rule) -> Any:
 
 
 def _at_least(low: float) -> Rule:
-    return f"must be at least {low:g}", lambda value: bool(value >= low)
+    return f"must be at least {low:g}, and finite", lambda value: low <= value < float("inf")
 
 
 def _one_of(*words: str) -> Rule:

@@ -175,7 +175,7 @@ def make_handler(console: Console | None = None) -> logging.Handler:
     from rich.console import Console
     from rich.logging import RichHandler
 
-    class ColouredHandler(RichHandler):
+    class ColouredHandler(_InterruptedByTheProgram, RichHandler):
         def emit(self, record: logging.LogRecord) -> None:
             with _bars_cleared(self.console.file):
                 super().emit(record)
@@ -190,7 +190,17 @@ def make_handler(console: Console | None = None) -> logging.Handler:
     )
 
 
-class _PlainHandler(_StreamHandler):
+class _InterruptedByTheProgram(logging.Handler):
+    """A handler that does not swallow an exception of the program's, such as a timeout's, that arrives in it."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        error = sys.exc_info()[1]
+        if error is not None:
+            raise_interruption(error)
+        super().handleError(record)
+
+
+class _PlainHandler(_InterruptedByTheProgram, _StreamHandler):
     def emit(self, record: logging.LogRecord) -> None:
         with _bars_cleared(self.stream):
             super().emit(record)

@@ -3,30 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 
 from tbmem.analysis.detector.detector import Detector
 from tbmem.analysis.detector.thresholds import available_bytes
 from tbmem.analysis.runs.device_history import RunPeak
+from tbmem.interruption import raise_interruption
 from tbmem.model.finding import Finding
 from tbmem.model.run_summary import Peak
 from tbmem.model.sample import MemorySample
+from tbmem.present.lines import get_logger
 from tbmem.sources.counters.devices import CPU
 
 
-@dataclass
 class DeviceJudge:
-    """One device; without a detector its samples are not evaluated."""
+    """One device; without a detector its samples are not evaluated.
 
-    detector: Detector | None
-    last: MemorySample | None = None
-    peak: RunPeak = field(default_factory=RunPeak)
+    An exception of the program's (a timeout by SIGALRM) that arrives in the middle of the evaluation leaves the
+    detector half updated. If it fails later, it begins anew.
+
+    Args:
+        new_detector: Makes the detector; ``None`` where samples are not evaluated.
+    """
+
+    def __init__(self, new_detector: Callable[[], Detector | None]) -> None:
+        self._new_detector = new_detector
+        self.detector = new_detector()
+        self.last: MemorySample | None = None
+        self.peak = RunPeak()
+        self._is_evaluating = self._was_interrupted = False
 
     def judge(self, samples: Sequence[MemorySample]) -> list[Finding]:
         """Evaluate new samples, at least one."""
         self.last = samples[-1]
         self.peak.add(samples)
-        return self.detector.update_all(samples) if self.detector is not None else []
+        return self._evaluated(self.detector, samples) if self.detector is not None else []
+
+    def _evaluated(self, detector: Detector, samples: Sequence[MemorySample]) -> list[Finding]:
+        self._was_interrupted = self._was_interrupted or self._is_evaluating
+        self._is_evaluating = True
+        try:
+            findings = detector.update_all(samples)
+        except (RecursionError, MemoryError):
+            raise
+        except Exception as error:
+            raise_interruption(error)
+            if not self._was_interrupted:
+                raise
+            get_logger().debug("the detector begins anew after an exception of the program's", exc_info=True)
+            self.detector, findings = self._new_detector(), []
+            self._was_interrupted = False
+        self._is_evaluating = False
+        return findings
 
     @property
     def room(self) -> int | None:
@@ -51,7 +79,7 @@ class DeviceJudges:
         if known is None:
             # the CPU was monitored until the accelerator was found
             self._devices.pop(CPU, None)
-            known = self._devices[device] = DeviceJudge(self._new_detector(device))
+            known = self._devices[device] = DeviceJudge(partial(self._new_detector, device))
         return known
 
     def judge(self, samples: Sequence[MemorySample]) -> list[Finding]:

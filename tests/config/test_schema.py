@@ -66,6 +66,8 @@ BROKEN = [
     ("patterns.min_growth_percent", -0.1),
     ("patterns.min_growth_percent", float("nan")),
     ("patterns.spike_percent", -5.0),
+    ("patterns.spike_percent", float("inf")),
+    ("patterns.spike_percent", float("nan")),
     ("patterns.min_spike", "tall"),
     ("patterns.capacity_percent", (87.5, 93.75)),
     ("patterns.capacity_percent", (50.0, 60.0, 70.0, 80.0)),

@@ -224,7 +224,7 @@ def test_on_a_terminal_lines_are_richs(monkeypatch: pytest.MonkeyPatch) -> None:
     with console_handler():
         get_logger().info("GPU 0 memory")
     # then
-    assert type(make_handler()).__mro__[1].__name__ == "RichHandler"
+    assert "RichHandler" in [each.__name__ for each in type(make_handler()).__mro__]
     assert "GPU 0 memory" in re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue())
 
 
@@ -406,3 +406,30 @@ def test_what_a_signal_handler_raises_while_a_line_is_logged_is_the_program_s(ro
             get_logger().warning("a line")
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="there is no SIGALRM here")
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_timeout_of_the_program_that_arrives_in_a_console_line_is_raised(
+    is_terminal: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a stream that is interrupted while a line is written
+    def timeout(_number: int, _frame: object) -> None:
+        raise TimeoutError("the batch took too long")
+
+    class Stream(io.StringIO):
+        def write(self, text: str) -> int:
+            signal.raise_signal(signal.SIGALRM)
+            return len(text)
+
+    stream = Stream()
+    monkeypatch.setattr("sys.stderr", stream)
+    handler = make_handler(Console(file=stream) if is_terminal else None)
+    before = signal.signal(signal.SIGALRM, timeout)
+    try:
+        # when, then
+        with pytest.raises(TimeoutError, match="too long"):
+            handler.handle(logging.LogRecord("tbmem", logging.INFO, __file__, 1, "a line", (), None))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert "Logging error" not in capfd.readouterr().err

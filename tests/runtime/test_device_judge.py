@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import pytest
+
 from tbmem.analysis.detector.detector import Detector
+from tbmem.model.finding import Finding
+from tbmem.model.sample import MemorySample
 from tbmem.runtime.device_judge import DeviceJudge
 from tests.conftest import GIB, MakeSample
 
@@ -11,7 +17,7 @@ def test_samples_are_kept_and_judged(make_sample: MakeSample) -> None:
     # given a device that is nearly full in its second step
     samples = [make_sample(1, 9.0, 10.0), make_sample(2, 78.5, 79.0)]
     for detector in (None, Detector()):
-        device = DeviceJudge(detector)
+        device = DeviceJudge(lambda made=detector: made)  # type: ignore[misc]
         assert device.room is None
         # when
         findings = device.judge(samples)
@@ -22,3 +28,53 @@ def test_samples_are_kept_and_judged(make_sample: MakeSample) -> None:
         assert device.room is not None
         assert device.room < 2 * GIB
         assert bool(findings) == (detector is not None)
+
+
+class _Fragile(Detector):
+    """Fails in some of its updates, by their numbers."""
+
+    def __init__(self, **errors: BaseException) -> None:
+        super().__init__()
+        self.errors = errors
+        self.updates = 0
+
+    def update_all(self, samples: Sequence[MemorySample]) -> list[Finding]:
+        self.updates += 1
+        if (error := self.errors.get(f"update_{self.updates}")) is not None:
+            raise error
+        return []
+
+
+def test_a_detector_that_was_interrupted_may_fail_and_begins_anew(make_sample: MakeSample) -> None:
+    # given one that an exception of the program's leaves half updated
+    made = [_Fragile(update_2=KeyboardInterrupt(), update_4=IndexError("deque index out of range")), _Fragile()]
+    remaining = iter(made)
+    device = DeviceJudge(lambda: next(remaining))
+    device.judge([make_sample(1, 9.0, 10.0)])
+    with pytest.raises(KeyboardInterrupt):
+        device.judge([make_sample(2, 9.0, 10.0)])
+    # when it fails two steps later
+    for step in (3, 4, 5):
+        assert device.judge([make_sample(step, 9.0, 10.0)]) == []
+    # then another one has taken its place
+    assert device.detector is made[1]
+    assert (made[0].updates, made[1].updates) == (4, 1)
+
+
+def test_one_that_fails_by_itself_is_an_error(make_sample: MakeSample) -> None:
+    device = DeviceJudge(lambda: _Fragile(update_1=IndexError("of its own")))
+
+    with pytest.raises(IndexError, match="of its own"):
+        device.judge([make_sample(1, 9.0, 10.0)])
+
+
+def test_the_recursion_limit_is_passed_over_and_counts_as_an_interruption(make_sample: MakeSample) -> None:
+    made = [_Fragile(update_1=RecursionError(), update_2=IndexError()), _Fragile()]
+    remaining = iter(made)
+    device = DeviceJudge(lambda: next(remaining))
+
+    with pytest.raises(RecursionError):
+        device.judge([make_sample(1, 9.0, 10.0)])
+    assert device.judge([make_sample(2, 9.0, 10.0)]) == []
+
+    assert device.detector is made[1]

@@ -72,6 +72,11 @@ class QueryParams:
             raise UsageError(f"{name}={text}: not a number")
         return value
 
+    def until(self) -> float:
+        """Time of the monotonic clock up to which a question ``within`` some seconds lets logs be read."""
+        within = self.number("within")
+        return math.inf if within is None else time.monotonic() + within
+
     def integer(self, name: str, default: int | None, least: int = 0, most: int = 1 << 62) -> int:
         """The value as an integer from ``least`` to ``most``; required without a default."""
         text = self.text(name)
@@ -86,12 +91,6 @@ class QueryParams:
         if not least <= value <= most:
             raise UsageError(f"{name}={text}: not between {least} and {most}")
         return value
-
-
-def _until(params: QueryParams) -> float:
-    """Time of the monotonic clock up to which the question ``within`` some seconds lets logs be read."""
-    within = params.number("within")
-    return math.inf if within is None else time.monotonic() + within
 
 
 DEVICE_VIEWS: Mapping[str, Callable[[RecordingView, str | None], Any]] = {
@@ -254,8 +253,8 @@ class Answers:
         logged = [run for run in runs.values() if run.of(LOG)]
         is_table = not names and len(logged) != 1
         chosen = [self._reader.run(name) for name in names] if names else [] if is_table else logged
-        until = _until(params)
-        answers = [self._cards(run, until) for run in chosen]
+        now, until, status = self._now(), params.until(), self._reader.status
+        answers = [overview_of(self._reader.logged(run, until), now, status(run.of(LOG))) for run in chosen]
         rows = by_urgency([self._row(run) for run in logged]) if is_table else []
         # after the logs were read, for those that cannot be read are known then
         alone, broken = ([], []) if names else file_lines([self._item(run) for run in runs.values()])
@@ -266,15 +265,6 @@ class Answers:
             "unreadable": broken,
             "empty": None if runs else self._empty,
         }
-
-    def _cards(self, run: Run, until: float) -> dict[str, Any]:
-        """A run's cards, of a long log as far as it is read by then: its status is known, what to do is not."""
-        logged = self._reader.logged(run, until)
-        view = overview_of(logged, self._now())
-        if not logged.unread:
-            return view
-        status = self._reader.status(run.of(LOG)).to_dict()
-        return {**view, **{name: status[name] for name in view if name in status}, "next_steps": []}
 
     def _row(self, run: Run) -> dict[str, Any]:
         """A run's line in the table; its log is read again only once it has changed."""
@@ -298,7 +288,7 @@ class Answers:
         if not names:
             raise UsageError("run= is missing: name one run or several")
         requested = [self._reader.run(name) for name in dict.fromkeys(names)]
-        until = _until(params)
+        until = params.until()
         runs = [self._reader.logged(run, until) for run in requested]
         pairs = [(run, series) for run in runs for series in run.series]
         axes = [axis for run, series in pairs if len(axis := x_of(run, series, x))]

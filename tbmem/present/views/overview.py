@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tbmem.analysis.runs.device_history import DeviceHistory
-from tbmem.analysis.runs.run_status import RankState, Standing, rank_status, standing
+from tbmem.analysis.runs.run_status import RankState, RunStatus, Standing, rank_status, standing
 from tbmem.analysis.statistics import outlier
 from tbmem.model.category import WORDS, Category
 from tbmem.model.finding import Finding, FindingKind, Severity
@@ -50,9 +50,17 @@ def index_view(
     }
 
 
-def overview_of(run: LoggedRun, now: float) -> dict[str, Any]:
-    """Cards, findings and next steps of one run."""
+def overview_of(run: LoggedRun, now: float, status: RunStatus | None = None) -> dict[str, Any]:
+    """Cards, findings and next steps of one run.
+
+    Args:
+        run: The run; of logs that are still to be read on, what to do next is not said.
+        now: Unix time in seconds.
+        status: Of the run, if its logs were not read to their ends; that of what was read otherwise.
+    """
     view = run_view(run.name, run.states, now)
+    if status is not None and run.unread:
+        view |= status.to_dict()
     cards = [_card(state, track) for state in run.states for track in state.devices]
     headers = [state.header for state in run.states]
     last = max((state.last_time for state in run.states if state.last_time is not None), default=None)
@@ -68,7 +76,7 @@ def overview_of(run: LoggedRun, now: float) -> dict[str, Any]:
         "cards": cards,
         "stories": _stories(run, findings, now),
         "findings": [finding_item(run.name, finding) for finding in findings],
-        "next_steps": _next_steps(run, cards, findings, Standing(view["status"])),
+        "next_steps": [] if run.unread else _next_steps(run, cards, findings, Standing(view["status"])),
         "notes": list(run.notes),
         "errors": list(run.errors),
         "unread": run.unread,  # share of the logs that is still to be read

@@ -22,7 +22,7 @@ from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.sources.counters.own_memory import OwnUse
 from tbmem.sources.program.ownership import stack_of
 from tbmem.units import parse_bytes
-from tbmem.untraced import untraced
+from tbmem.untraced import apart
 
 if TYPE_CHECKING:  # loaded by prepare()
     from tbmem.runtime.evidence.session import EvidenceSession
@@ -90,7 +90,7 @@ class Investigator:
     def prepare(self) -> None:
         """Import what a session needs at the first steps: earlier it delays the start, later it appears as growth."""
         if self._open_session is None:
-            self._open_session = untraced(_session_opener)
+            self._open_session = apart(_session_opener)
 
     def step(self, step: int, detectors: Mapping[str, Detector], frame: FrameType | None) -> list[Finding]:
         """Process an evaluated step; returns the detectors' findings on new conclusions."""
