@@ -361,7 +361,7 @@ class MemoryCallback(Lifecycle):
             monitor.report(replace(finding, rank=self._rank.rank))
 
     def _end_files(self, deadline: float) -> Set[Path]:
-        """Wait for the files of the run; returns those that are there, as far as the disk says so."""
+        """Wait for the files of the run; returns those that are there, or all, if the disk does not say."""
         folder = self._run_folder
         if folder is None or self.profiler is None:
             return frozenset()
@@ -371,7 +371,7 @@ class MemoryCallback(Lifecycle):
         if self._unwritten and self.monitor is None:  # which says it otherwise, with its own files
             self._guard.problems.append(unwritten_line(self._unwritten, folder.wait_seconds))
             get_logger().warning("%s", self._guard.problems[-1])
-        return there or frozenset()
+        return frozenset(ledger.files) if there is None else there
 
     def _sum_up(
         self,

@@ -22,6 +22,7 @@ from tbmem import ConfigError, MemoryCallback, RunFolderError, UsageError
 from tbmem.config import load_config
 from tbmem.model.finding import FindingKind
 from tbmem.model.monitor_log import read_monitor_log
+from tbmem.runtime.process.file_writer import FileWriter
 
 TrainStep = Callable[[], None]
 
@@ -512,6 +513,22 @@ def test_a_program_that_changes_its_folder_keeps_its_files(
     assert len(list((tmp_path / "runs/run").glob("*.pt.trace.json.gz"))) == 2
     assert memory.summary is not None
     assert memory.summary.problems == ()
+
+
+def test_files_of_which_a_slow_disk_does_not_say_whether_they_are_there_are_not_gone(
+    tmp_path: Path, train_step: TrainStep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a disk whose answer does not come in time
+    monkeypatch.setattr(FileWriter, "ask", lambda writer, call, deadline: None)
+
+    with MemoryCallback(run={"logdir": str(tmp_path), "name": "run"}, profiling={"repeat": 1}) as memory:
+        for _ in range(8):
+            train_step()
+            memory.step()
+
+    assert memory.summary is not None
+    assert memory.summary.problems == ()
+    assert len(memory.summary.traces) == 1
 
 
 def test_a_schedule_that_awaits_where_the_training_goes_on_begins_there(
