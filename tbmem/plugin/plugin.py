@@ -121,7 +121,10 @@ def _is_from_the_page(request: wrappers.Request) -> bool:
         return False
     if site is not None:
         return site == "same-origin"
-    return origin is None or urlsplit(origin).netloc == request.host
+    try:
+        return origin is None or urlsplit(origin).netloc == request.host
+    except ValueError:  # no URL: not this page's
+        return False
 
 
 @contextmanager

@@ -99,6 +99,7 @@ def test_a_file_above_the_limit_is_refused_unread(tab: Tab) -> None:
     [
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
+        {"Origin": "http://[not an address"},
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site", "Origin": "http://localhost"},
         {"Content-Type": "text/plain"},
