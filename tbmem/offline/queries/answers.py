@@ -321,9 +321,8 @@ class Answers:
             "ooms": ooms,
             "forecasts": [forecast for run in runs if not run.unread for forecast in forecasts_of(run, x)],
             "status": {name: status.to_dict() for name, status in statuses},
-            "unread": max(
-                (run.unread for run in runs), default=0.0
-            ),  # share of the logs that comes with the next answers
+            # share of the logs that comes with the next answers
+            "unread": max((run.unread for run in runs), default=0.0),
             "running": any(not status.standing.is_over for _, status in statuses),
             "notes": [note for run in runs for note in run.notes],
             "errors": [error for run in runs for error in run.errors],
