@@ -127,9 +127,11 @@ def _job(model: Any, batch: Any, more: tuple[Any, Any, Any], options: dict[str, 
                 f"{os.fspath(model)}: loss, step and an optimizer of one's own belong to a module or a function, not to"
                 " a name; have the factory return them"
             )
-        from tbmem.estimator.factory_files import default_batch
+        from tbmem.estimator.factory_files import default_batch, takes_no_batch
 
         name, samples = os.fspath(model), _samples(batch)
+        if samples is not None and takes_no_batch(name, os.getcwd()):
+            raise UsageError(f"{name} has no parameter batch, so a batch of {samples} cannot reach it: give it one")
         if samples is None:
             samples = _factorys_own(default_batch(name, os.getcwd()), options)
         yield Job.of(name, os.getcwd(), batch=samples, **options)

@@ -44,9 +44,10 @@ def alternatives_to(first: Estimate, estimate_all: EstimateAll) -> Iterator[Alte
     if first.fit is not Fit.FITS and not any(estimate.fit is Fit.FITS for _, estimate in tried):
         together = _combined(first, tried, estimate_all)
         yield from (_alternative(change.name, estimate) for change, estimate in together)
-    largest = _largest_batch(first, estimate_all)
+    largest, is_limit = _largest_batch(first, estimate_all)
     if largest is not None:
-        yield _alternative(f"batch {largest.job.batch}, the largest that fits", largest)
+        what = "the largest that fits" if is_limit else "larger ones were not tried"
+        yield _alternative(f"batch {largest.job.batch}, {what}", largest)
 
 
 def _alternative(change: str, estimate: Estimate) -> Alternative:
@@ -151,10 +152,11 @@ def _together(changes: Sequence[_Change]) -> _Change | None:
     return _Change(" + ".join(change.name for change in changes), fields)
 
 
-def _largest_batch(first: Estimate, estimate_all: EstimateAll) -> Estimate | None:
-    """The estimate of the largest batch that fits; ``None`` if not even one sample per part of a step fits.
+def _largest_batch(first: Estimate, estimate_all: EstimateAll) -> tuple[Estimate | None, bool]:
+    """The estimate of the largest batch that fits, and whether larger ones do not fit.
 
-    Each batch tried is a linear interpolation between the last two.
+    ``None`` if not even one sample per part of a step fits, or if the batch makes no difference. Each batch tried is a
+    linear interpolation between the last two.
     """
     # the number of parts of a step does not change
     unit = first.job.parts
@@ -170,7 +172,9 @@ def _largest_batch(first: Estimate, estimate_all: EstimateAll) -> Estimate | Non
             fits = estimate
         else:
             fails = estimate
-    return fits
+    if fails is None and fits is not None and fits is not first and fits.peak_allocated == first.peak_allocated:
+        return None, False
+    return fits, fails is not None
 
 
 def _next_batch(fits: Estimate, fails: Estimate | None, unit: int) -> int | None:

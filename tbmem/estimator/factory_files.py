@@ -27,15 +27,25 @@ def refuse_without_function(job: Job) -> None:
 
 def default_batch(model: str, folder: str) -> int | None:
     """The default of the parameter ``batch`` of a factory, ``file.py:function``; nothing of it is executed."""
+    arguments = _arguments(model, folder)
+    return None if arguments is None else _default_of(arguments, "batch")
+
+
+def takes_no_batch(model: str, folder: str) -> bool:
+    """Whether a factory, ``file.py:function``, is found and has no parameter ``batch``; nothing of it is executed."""
+    arguments = _arguments(model, folder)
+    if arguments is None or arguments.kwarg is not None:
+        return False
+    return all(each.arg != "batch" for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs))
+
+
+def _arguments(model: str, folder: str) -> ast.arguments | None:
     file, _, name = model.rpartition(":")
     try:
         body = ast.parse(Path(folder, file).read_bytes()).body
     except (OSError, SyntaxError, ValueError):
         return None  # refused later, with its reason
-    for each in body:
-        if isinstance(each, ast.FunctionDef) and each.name == name:
-            return _default_of(each.args, "batch")
-    return None
+    return next((each.args for each in body if isinstance(each, ast.FunctionDef) and each.name == name), None)
 
 
 def _default_of(arguments: ast.arguments, name: str) -> int | None:

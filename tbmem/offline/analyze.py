@@ -31,6 +31,7 @@ from tbmem.sources.recording import Recording, read_recording
 from tbmem.sources.runs.recording_files import NothingFoundError, RecordingFile, find_recordings
 
 Source = str | os.PathLike[str] | AllocationTimeline | Analysis
+_NAMED = 5  # recordings, in an error
 _Result = TypeVar("_Result")
 
 
@@ -56,7 +57,9 @@ def analyze(
         return analyze_timeline(source, book=book, table=table, name=name or source.source)
     found = find_recordings([source])
     if len(found) > 1:
-        raise UsageError(f"{os.fspath(source)}: {len(found)} recordings; name one, or use analyze_all() for all")
+        names = ", ".join(one.path.name for one in found[:_NAMED])
+        more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+        raise UsageError(f"{os.fspath(source)}: {len(found)} recordings; name one of {names}{more}")
     path, recording = found[0].path, read_recording(found[0].path)
     recording = recording if book is None else recording._replace(book=book)
     return analyze_recording(recording, path, name or found[0].name, table)

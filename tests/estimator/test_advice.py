@@ -132,6 +132,22 @@ def test_the_largest_batch_is_found_also_where_small_ones_need_the_same(batch: i
     assert 108 <= largest.batch <= 111
 
 
+def test_a_batch_beyond_those_that_are_tried_is_not_called_the_largest() -> None:
+    # given a model that needs next to nothing for a sample
+    def tiny(job: Job) -> tuple[float, float]:
+        return 1, job.batch / 4096
+
+    *_, largest = advice(replace(JOB, batch=64), "a100-40gb", tiny).values()
+
+    assert largest.change == "batch 4096, larger ones were not tried"
+
+
+def test_a_batch_that_makes_no_difference_has_no_largest() -> None:
+    found = advice(JOB, "a100-40gb", lambda job: (1, 1))
+
+    assert not any(change.startswith("batch ") and "," in change for change in found)
+
+
 def test_a_model_of_which_no_batch_fits() -> None:
     # given
     estimate_all = estimator("t4", flat_then_steep)

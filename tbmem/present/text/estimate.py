@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -119,7 +120,8 @@ def _alternatives(estimate: Estimate) -> Iterator[str]:
         for alternative in estimate.alternatives:
             sizes = f"{format_bytes(alternative.allocated):>12} {format_bytes(alternative.reserved):>12}"
             yield f"  {alternative.change:<{width}} {sizes}   {alternative.fit.word}"
-        if not any("the largest that fits" in alternative.change for alternative in estimate.alternatives):
+        is_batch = re.compile(r"batch \d+, ").match
+        if estimate.fit is not Fit.FITS and not any(is_batch(each.change) for each in estimate.alternatives):
             yield (
                 "  no batch fits, however small"
                 if estimate.fit is Fit.NO
