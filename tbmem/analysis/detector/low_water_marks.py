@@ -49,13 +49,15 @@ class LowWaterMarks:
 
     def add(self, mark: LowWaterMark) -> int:
         """Add the mark of a finest block and return the coarsest scale at which it completed a block."""
-        self._count += 1
+        count = self._count + 1
         self._first = self._first or mark
         self._scales[0].append(mark)
         # each second block completes one of the next scale
-        completed = min((self._count & -self._count).bit_length(), SCALES)
+        completed = min((count & -count).bit_length(), SCALES)
         for finer, coarser in pairwise(self._scales[:completed]):
             coarser.append(_merge(finer[-2], finer[-1]))
+        # last: where an exception of the program's comes before it, a scale has a mark too many, but never one too few
+        self._count = count
         return completed - 1
 
     def at(self, scale: int) -> list[LowWaterMark]:

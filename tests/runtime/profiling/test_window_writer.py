@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import logging
-import os
 import shutil
 import time
 from pathlib import Path
@@ -84,24 +82,6 @@ def test_what_one_run_keeps_is_bounded(tmp_path: Path, caplog: pytest.LogCapture
     assert run.ledger.deleted == 46
     assert run.ledger.complete == 50
     assert sum("profiling.keep" in line for line in caplog.messages) == 1
-
-
-def test_of_a_window_without_room_for_its_trace_nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # given a disk with room for a snapshot, and none for the trace after it
-    def full(source: object, target: Path) -> None:
-        target.write_bytes(b"half")
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
-
-    run = Run(tmp_path)
-    with monkeypatch.context() as patched:
-        patched.setattr("tbmem.runtime.profiling.window_files.compress", full)
-        run.window(1)
-        run.folder.writer.wait(time.monotonic() + 5)
-        # then
-        assert [path.name for path in tmp_path.rglob("*") if path.suffix in (".gz", ".pickle", ".npz", ".tmp")] == []
-    # and once there is room all of it is written
-    run.folder.end()
-    assert run.numbers == [1]
 
 
 def test_a_folder_that_is_deleted_is_made_again(tmp_path: Path) -> None:
