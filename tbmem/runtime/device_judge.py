@@ -16,11 +16,15 @@ from tbmem.present.lines import get_logger
 from tbmem.sources.counters.devices import CPU
 
 
+_MOST_FAILURES = 3
+"""Batches of samples in succession."""
+
+
 class DeviceJudge:
     """One device; without a detector its samples are not evaluated.
 
     An exception of the program's (a timeout by SIGALRM) that arrives in the middle of the evaluation leaves the
-    detector half updated. If it fails later, it begins anew.
+    detector half updated. If it fails later, these samples are passed over; if it goes on failing, it begins anew.
 
     Args:
         new_detector: Makes the detector; ``None`` where samples are not evaluated.
@@ -32,6 +36,7 @@ class DeviceJudge:
         self.last: MemorySample | None = None
         self.peak = RunPeak()
         self._is_evaluating = self._was_interrupted = False
+        self._failures = 0
 
     def judge(self, samples: Sequence[MemorySample]) -> list[Finding]:
         """Evaluate new samples, at least one."""
@@ -50,9 +55,13 @@ class DeviceJudge:
             raise_interruption(error)
             if not self._was_interrupted:
                 raise
-            get_logger().debug("the detector begins anew after an exception of the program's", exc_info=True)
-            self.detector, findings = self._new_detector(), []
-            self._was_interrupted = False
+            findings = []
+            self._failures += 1
+            if self._failures == _MOST_FAILURES:
+                get_logger().debug("the detector begins anew after an exception of the program's", exc_info=True)
+                self.detector, self._was_interrupted, self._failures = self._new_detector(), False, 0
+        else:
+            self._failures = 0
         self._is_evaluating = False
         return findings
 

@@ -47,18 +47,22 @@ class _Fragile(Detector):
 
 def test_a_detector_that_was_interrupted_may_fail_and_begins_anew(make_sample: MakeSample) -> None:
     # given one that an exception of the program's leaves half updated
-    made = [_Fragile(update_2=KeyboardInterrupt(), update_4=IndexError("deque index out of range")), _Fragile()]
+    broken = {f"update_{number}": IndexError("deque index out of range") for number in (4, 6, 7, 8)}
+    made = [_Fragile(update_2=KeyboardInterrupt(), **broken), _Fragile()]
     remaining = iter(made)
     device = DeviceJudge(lambda: next(remaining))
     device.judge([make_sample(1, 9.0, 10.0)])
     with pytest.raises(KeyboardInterrupt):
         device.judge([make_sample(2, 9.0, 10.0)])
-    # when it fails two steps later
+    # when it fails two steps later, then that is passed over, for it knows what came before
     for step in (3, 4, 5):
         assert device.judge([make_sample(step, 9.0, 10.0)]) == []
-    # then another one has taken its place
+    assert device.detector is made[0]
+    # and when it goes on failing, another one takes its place
+    for step in (6, 7, 8, 9):
+        assert device.judge([make_sample(step, 9.0, 10.0)]) == []
     assert device.detector is made[1]
-    assert (made[0].updates, made[1].updates) == (4, 1)
+    assert (made[0].updates, made[1].updates) == (8, 1)
 
 
 def test_one_that_fails_by_itself_is_an_error(make_sample: MakeSample) -> None:
@@ -69,12 +73,8 @@ def test_one_that_fails_by_itself_is_an_error(make_sample: MakeSample) -> None:
 
 
 def test_the_recursion_limit_is_passed_over_and_counts_as_an_interruption(make_sample: MakeSample) -> None:
-    made = [_Fragile(update_1=RecursionError(), update_2=IndexError()), _Fragile()]
-    remaining = iter(made)
-    device = DeviceJudge(lambda: next(remaining))
+    device = DeviceJudge(lambda: _Fragile(update_1=RecursionError(), update_2=IndexError()))
 
     with pytest.raises(RecursionError):
         device.judge([make_sample(1, 9.0, 10.0)])
     assert device.judge([make_sample(2, 9.0, 10.0)]) == []
-
-    assert device.detector is made[1]
