@@ -15,7 +15,6 @@ from tbmem.model.sample import MemorySample
 from tbmem.present.lines import get_logger
 from tbmem.sources.counters.devices import CPU
 
-
 _MOST_FAILURES = 3
 """Batches of samples in succession."""
 
