@@ -18,6 +18,8 @@ from tbmem.model.timeline_tables import BlockState, DeviceTotals, MarkKind, Rang
 _MOST_EVENTS = 1 << 27
 """Limit of a device's events: 2 GB of columns, a snapshot of several times that size."""
 _LAST_NS = 1 << 62  # in the year 2116
+_ADDRESSES = -(1 << 63), (1 << 63) - 1 - MOST
+"""The last one is so low that the end of what lies there takes 64 bits as well."""
 _MOST_IN_ALL = 1 << 62
 """Limit of all bytes ever allocated, whose sum is taken in 64 bits."""
 _KINDS: Mapping[str, type[IntEnum]] = {
@@ -75,6 +77,8 @@ def _check_values(name: str, table: Columns) -> None:
             least, most = -MOST if name in ("reservations", "marks") else -1, MOST
         elif column == "step":
             least, most = -1, MOST
+        elif column == "address":
+            least, most = _ADDRESSES
         else:
             continue
         if len(values) and not least <= int(values.min()) <= int(values.max()) <= most:

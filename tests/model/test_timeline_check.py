@@ -27,7 +27,7 @@ def test_a_recording_passes() -> None:
         *(("bytes", -2), ("bytes", 1 << 60), ("alloc_ns", -5), ("free_ns", (1 << 63) - 1), ("step", -2)),
         *(("category", 99), ("phase", -1), ("basis", 7), ("device", -1), ("device", 1)),
         *(("alloc_event", -3), ("alloc_event", 1 << 40), ("free_event", 1 << 40), ("stack", 1 << 20)),
-        *(("forward_stack", 1 << 20), ("name", 1 << 20), ("module", -2)),
+        *(("forward_stack", 1 << 20), ("name", 1 << 20), ("module", -2), ("address", (1 << 63) - 8)),
     ],
 )
 def test_one_odd_value_of_a_row(column: str, value: int) -> None:
