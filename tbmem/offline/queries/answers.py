@@ -253,8 +253,12 @@ class Answers:
         logged = [run for run in runs.values() if run.of(LOG)]
         is_table = not names and len(logged) != 1
         chosen = [self._reader.run(name) for name in names] if names else [] if is_table else logged
-        now, until, status = self._now(), params.until(), self._reader.status
-        answers = [overview_of(self._reader.logged(run, until), now, status(run.of(LOG))) for run in chosen]
+        now, until = self._now(), params.until()
+        read = [(run, self._reader.logged(run, until)) for run in chosen]
+        answers = [
+            overview_of(logged, now, self._reader.status(run.of(LOG)) if logged.unread else None)
+            for run, logged in read
+        ]
         rows = by_urgency([self._row(run) for run in logged]) if is_table else []
         # after the logs were read, for those that cannot be read are known then
         alone, broken = ([], []) if names else file_lines([self._item(run) for run in runs.values()])

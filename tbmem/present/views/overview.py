@@ -59,7 +59,7 @@ def overview_of(run: LoggedRun, now: float, status: RunStatus | None = None) -> 
         status: Of the run, if its logs were not read to their ends; that of what was read otherwise.
     """
     view = run_view(run.name, run.states, now)
-    if status is not None and run.unread:
+    if status is not None:
         view |= status.to_dict()
     cards = [_card(state, track) for state in run.states for track in state.devices]
     headers = [state.header for state in run.states]
