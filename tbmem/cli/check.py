@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -17,13 +18,15 @@ from tbmem.errors import FileFormatError, UsageError
 from tbmem.model.baseline import Baseline
 from tbmem.model.files import write_file
 from tbmem.model.unpacked_size import read_small
-from tbmem.offline.live_logs import read_one_run
+from tbmem.offline.live_logs import FollowedRun, read_one_run
 from tbmem.present.text.check_report import gate_annotations, gate_junit, gate_lines, gate_view
+from tbmem.sources.runs.catalog import later_namesake
 from tbmem.units import format_bytes, parse_bytes
 
 
 def command(
     path: Annotated[Path, typer.Argument(metavar="RUN|FILE", help="Run folder, or its monitor.jsonl.")],
+    newest: Annotated[bool, typer.Option("--newest", help="Of several runs in the folder, the last one.")] = False,
     max_peak: Annotated[str | None, typer.Option(metavar="SIZE", help="Maximum peak, such as 10GiB.")] = None,
     max_growth: Annotated[str | None, typer.Option(metavar="SIZE/step", help="Maximum growth: 1MiB/step.")] = None,
     no_leak: Annotated[bool, typer.Option("--no-leak", help="Fail if the verdict is a leak.")] = False,
@@ -50,9 +53,9 @@ def command(
     )
     if limits == Limits(tolerance=limits.tolerance) and not update_baseline:
         raise UsageError("nothing to check: give --max-peak, --max-growth, --no-leak or --baseline")
-    run = read_one_run(path)
+    run = read_one_run(path, newest=newest)
     now = time.time()
-    results, notes = check_run(run.states, limits), status_notes(run.states, now)
+    results, notes = check_run(run.states, limits), [*_which(run, newest), *status_notes(run.states, now)]
     if baseline is not None and update_baseline:
         peaks = peaks_of(run.states)
         write_file(baseline, Baseline(peaks, levels_of(run.states)).to_json())
@@ -69,6 +72,14 @@ def command(
         for line in gate_annotations(results, notes):
             typer.echo(line, err=as_json)
     raise typer.Exit(0 if all(result.holds for result in results) else 1)
+
+
+def _which(run: FollowedRun, newest: bool) -> Iterator[str]:
+    """Notes on the run that is checked, where the name alone leaves it open."""
+    if newest:
+        yield f"the newest run: {run.files.name}"
+    elif run.files.path.is_dir() and (later := later_namesake(run.files.path.resolve())) is not None:
+        yield f"{later.name} is a later run of this name; --newest with the folder above checks the last"
 
 
 def _size(option: str, text: str | None, ending: str = "") -> int | None:

@@ -125,18 +125,18 @@ def _update(state: RankState, log: FollowedLog) -> None:
         raise UsageError(f"{log.path}: cannot be read: {error.strerror or error}") from error
 
 
-def read_one_run(path: str | os.PathLike[str]) -> FollowedRun:
-    """Read the only run that a path means.
+def read_one_run(path: str | os.PathLike[str], *, newest: bool = False) -> FollowedRun:
+    """Read the only run that a path means, or the one of several that was written to last (``newest``).
 
     Raises:
         UsageError: There is none, or there are several, or a log cannot be read.
         FileFormatError: A file is not a live log.
     """
     runs = find_runs(path)
-    if len(runs) > 1:
+    if len(runs) > 1 and not newest:
         names = ", ".join(run.name for run in runs[-3:])
-        raise UsageError(f"{path}: holds {len(runs)} runs; name one, such as {names}")
-    run = FollowedRun(runs[0])
+        raise UsageError(f"{path}: holds {len(runs)} runs; name one, such as {names}, or take the last with --newest")
+    run = FollowedRun(runs[-1])
     run.read()
     if run.errors:
         raise run.errors[0]

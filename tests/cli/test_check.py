@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -52,6 +54,25 @@ def test_check_for_machines(run: Run, finished_run: Path, tmp_path: Path, monkey
     assert ElementTree.parse(tmp_path / "x.xml").getroot().get("failures") == "1"
     assert view["holds"] is False
     assert as_json.err.startswith("::error title=tbmem max-peak::")
+
+
+def test_the_newest_of_several_runs(run: Run, finished_run: Path, tmp_path: Path) -> None:
+    # given a job that has run twice under one name
+    first, second = tmp_path / "ci", tmp_path / "ci_2"
+    shutil.copytree(finished_run, first)
+    shutil.copytree(finished_run, second)
+    (log,) = first.rglob("monitor.jsonl")
+    os.utime(log, (1, 1))
+    # when
+    newest, named, several = (
+        run("check", *words, "--no-leak") for words in ([tmp_path, "--newest"], [first], [tmp_path])
+    )
+    # then the earlier one is not taken for the last in silence
+    assert newest.code == named.code == 0
+    assert "note  the newest run: ci_2" in newest.out
+    assert "note  ci_2 is a later run of this name" in named.out
+    assert several.code == 2
+    assert "holds 2 runs; name one, such as ci, ci_2, or take the last with --newest" in several.err
 
 
 @pytest.mark.parametrize(

@@ -51,17 +51,16 @@ def leak(
     """
     subject = "" if seen.channel is Channel.ALLOCATED else f"{_SUBJECTS[seen.channel]} "
     subject = subject if alive is None else f"{_SUBJECTS[Channel.HOST]} "
-    share = conclusion.share if conclusion is not None else None
-    explained = "" if share is None else f", {100 * share:.0f} % of the growth explained"
-    parts = [
-        f"{subject}{format_signed(round(seen.bytes_per_step))}/step since step {seen.first_step}"
-        f" ({_grown(seen)} by step {seen.last_step}{explained})"
-    ]
-    if alive is not None:
-        parts.append(
-            f"{format_signed(round(alive.bytes_per_step))}/step of it is alive: what is kept lies between freed blocks,"
-            " which malloc then cannot return"
-        )
+    rate = f"{format_signed(round(seen.bytes_per_step))}/step since step {seen.first_step}"
+    grown = f"{_grown(seen)} by step {seen.last_step}"
+    if alive is None:
+        parts = [f"{subject}{rate} ({grown}{_explained(conclusion, 'the growth')})"]
+    else:  # a holder explains what is alive
+        parts = [
+            f"{subject}{rate} ({grown})",
+            f"{format_signed(round(alive.bytes_per_step))}/step of it is alive{_explained(conclusion, 'that')}:"
+            " what is kept lies between freed blocks, which malloc then cannot return",
+        ]
     if conclusion is None:
         parts.append(f"{_place(seen, in_workers)}: the line that holds it is not known")
     elif conclusion.outcome is Outcome.OPEN:
@@ -80,6 +79,12 @@ def leak(
     advice = conclusion.advice if conclusion is not None else LEAK_IN_WORKERS * (seen.channel is Channel.WORKERS)
     severity, message = Severity.CRITICAL, " · ".join(parts)
     return make_finding(FindingKind.LEAK, sample, message, evidence, seen.first_step, severity=severity, advice=advice)
+
+
+def _explained(conclusion: Conclusion | None, growth: str) -> str:
+    """``', 98 % of the growth explained'``."""
+    share = None if conclusion is None else conclusion.share
+    return "" if share is None else f", {100 * share:.0f} % of {growth} explained"
 
 
 def _place(seen: Suspicion, in_workers: Sequence[CodeLine]) -> str:

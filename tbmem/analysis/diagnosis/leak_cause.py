@@ -196,7 +196,7 @@ def _held(case: _Case) -> Conclusion | None:
     others = [holder for holder in known if holder.bytes_per_step >= 0.2 * top.bytes_per_step]
     return case.conclude(
         Outcome.CONFIRMED,
-        leak_text.held_by(top, others),
+        leak_text.held_by(top, others, case.evidence.last_step),
         leak_text.cause_of(top),
         leak_text.advice_for(top, on_accelerator=case.suspicion.is_of_accelerator),
         rate=_rate_of((top, *others)),
@@ -225,7 +225,7 @@ def _garbage(case: _Case) -> Conclusion | None:
     if not case.collectable or not case.is_enough(_rate_of(case.collectable)):
         return None
     top = _largest(case.collectable)
-    reason = f"{leak_text.held_by(top, [])}: the garbage collector frees it at its next run"
+    reason = f"{leak_text.held_by(top, [], case.evidence.last_step)}: the garbage collector frees it at its next run"
     cause, advice = leak_text.cause_of(top), leak_text.advice_for(top, on_accelerator=case.suspicion.is_of_accelerator)
     return case.conclude(Outcome.OPEN, reason, cause, advice, rate=top.bytes_per_step, holders=(top,), site=case.site)
 
@@ -236,7 +236,7 @@ def _refilled(case: _Case) -> Conclusion | None:
     if not case.refilled or not case.is_enough(rate):
         return None
     top = _largest(case.refilled)
-    reason = f"the steps need more memory: {leak_text.refilled(top)}"
+    reason = f"the steps need more memory: {leak_text.refilled(top, case.evidence.last_step)}"
     return case.conclude(Outcome.DISMISSED, reason, "a workload that grows", rate=rate, holders=case.refilled)
 
 

@@ -80,15 +80,19 @@ _BY_CONTENTS = {
     ),
 }
 """Cause and advice by contents, where the kind has none."""
-_ELEMENTS = {contents: contents.value for contents in Contents} | {
-    Contents.GRAPHS: "tensors, each keeps its graph",
-    Contents.VIEWS: "views, each keeps its whole storage",
+_ELEMENTS = {contents: (contents.value, "") for contents in Contents} | {
+    Contents.GRAPHS: ("tensors", ", each keeps its graph"),
+    Contents.VIEWS: ("views", ", each keeps its whole storage"),
 }
+"""What the elements are called, and what each of them keeps."""
 
 
-def held_by(holder: Holder, others: Sequence[Holder]) -> str:
-    """``held by list 'history' in train() at train.py:57  history.append(loss) · 1 204 tensors, ...``."""
-    clauses = [f"held by {holder.name}{_place(holder)}", _contents(holder)]
+def held_by(holder: Holder, others: Sequence[Holder], step: int) -> str:
+    """``held by list 'history' in train() at train.py:57  history.append(loss) · 48 tensors by step 52, ...``.
+
+    ``step`` is the one in which the holder was looked at: it holds more by the end of the run.
+    """
+    clauses = [f"held by {holder.name}{_place(holder)}", _contents(holder, step)]
     if holder.kind is HolderKind.LRU_CACHE:
         hits = f"{format_count(holder.hits)} hits" if holder.hits else "never hit"
         bound = f"bounded at {format_count(holder.bound)}" if holder.bound is not None else "without a bound"
@@ -108,11 +112,12 @@ def fills_up(holder: Holder, step: int) -> str:
     )
 
 
-def refilled(holder: Holder) -> str:
-    """``list 'saved' in play() at ac.py:25  saved.append(x) keeps nothing from step to step · 150 tensors``."""
+def refilled(holder: Holder, step: int) -> str:
+    """``list 'saved' in play() at ac.py:25  saved.append(x) keeps nothing from step to step · 150 tensors ...``."""
+    contents = _contents(holder, step)
     if holder.kind is HolderKind.GRAPH:
-        return f"{holder.name}{_place(holder)} carries a graph for some steps and lets it go · {_contents(holder)}"
-    return f"{holder.name}{_place(holder)} keeps nothing from step to step · {_contents(holder)}"
+        return f"{holder.name}{_place(holder)} carries a graph for some steps and lets it go · {contents}"
+    return f"{holder.name}{_place(holder)} keeps nothing from step to step · {contents}"
 
 
 def survives(site: Site, beside: Sequence[Holder]) -> str:
@@ -186,12 +191,12 @@ def _place(holder: Holder) -> str:
     return f" at {holder.lines[0]}" if holder.lines else ""
 
 
-def _contents(holder: Holder) -> str:
+def _contents(holder: Holder, step: int) -> str:
     size, gain = format_bytes(holder.bytes_per_element), f"gains {format_bytes(holder.bytes_per_step)} a step"
     if holder.kind is HolderKind.GRAPH:
-        return f"its graph is {format_count(holder.length)} nodes long and {gain}"
+        return f"its graph is {format_count(holder.length)} nodes long by step {step} and {gain}"
     if holder.kind is HolderKind.TENSOR:
         return f"it {gain}"
     are_functions = holder.kind in (HolderKind.CLOSURES, HolderKind.CALLBACKS)
-    elements = holder.kind.value if are_functions else _ELEMENTS[holder.contents]
-    return f"{format_count(holder.length)} {elements} ({size} each)"
+    elements, keeps = (holder.kind.value, "") if are_functions else _ELEMENTS[holder.contents]
+    return f"{format_count(holder.length)} {elements} by step {step}{keeps} ({size} each)"

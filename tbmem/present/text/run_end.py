@@ -40,7 +40,9 @@ def summary_view(summary: RunSummary) -> dict[str, Any]:
 
 def summary_lines(summary: RunSummary) -> list[str]:
     """The summary for the console, most important first."""
-    verdicts = [SEPARATOR.join(filter(None, (verdict_heading(one), one.message))) for one in summary.verdicts]
+    verdicts = [
+        SEPARATOR.join(filter(None, (verdict_heading(one), one.message, one.advice))) for one in summary.verdicts
+    ]
     lines = [heading_line(summary), *verdicts, *figure_lines(summary)]
     if written := written_line(summary):
         lines.append(written)

@@ -235,3 +235,10 @@ def find_runs(path: str | os.PathLike[str]) -> list[RunFiles]:
     names = {run: str(run.relative_to(folder)) if run != folder else run.resolve().name for run in logs}
     runs = [RunFiles(names[run], run, tuple(paths)) for run, paths in logs.items()]
     return sorted(runs, key=lambda run: run.changed)
+
+
+def later_namesake(run: Path) -> Path | None:
+    """The last later run that was given the same name: ``big_3`` of ``big``, whose folder was there by then."""
+    number = re.compile(re.escape(run.name) + r"_(\d+)")
+    folders = {match[0]: int(match[1]) for other in run.parent.glob("*/") if (match := number.fullmatch(other.name))}
+    return run.with_name(max(folders, key=folders.__getitem__)) if folders else None

@@ -40,27 +40,27 @@ SITE = Site(stack=(LINE,), operator="aten::tanh", generations=6, steps=7, bytes_
         (
             {},
             "held by list 'kept' at train.py:57  kept.append(x)"
-            " · 1 204 views, each keeps its whole storage (3.00 KiB each)",
+            " · 1 204 views by step 60, each keeps its whole storage (3.00 KiB each)",
         ),
         (
             {"kind": HolderKind.GRAPH, "name": "state", "lines": ()},
-            "held by state · its graph is 1 204 nodes long and gains 6.00 KiB a step",
+            "held by state · its graph is 1 204 nodes long by step 60 and gains 6.00 KiB a step",
         ),
         ({"kind": HolderKind.TENSOR, "name": "all", "lines": ()}, "held by all · it gains 6.00 KiB a step"),
         (
             {"kind": HolderKind.LRU_CACHE, "name": "f", "lines": (), "contents": Contents.TENSORS, "hits": 1500},
-            "held by f · 1 204 tensors (3.00 KiB each) · 1 500 hits, without a bound",
+            "held by f · 1 204 tensors by step 60 (3.00 KiB each) · 1 500 hits, without a bound",
         ),
     ],
 )
 def test_what_holds_memory(changes: dict[str, object], text: str) -> None:
-    assert held_by(replace(LIST, **changes), []) == text  # type: ignore[arg-type]
+    assert held_by(replace(LIST, **changes), [], 60) == text  # type: ignore[arg-type]
 
 
 def test_at_most_three_other_holders_are_named() -> None:
     others = [replace(LIST, name=f"list {name}", lines=()) for name in "abcd"]
 
-    assert held_by(LIST, others).endswith(" · and by list a, list b, list c")
+    assert held_by(LIST, others, 60).endswith(" · and by list a, list b, list c")
 
 
 def test_a_bounded_holder_is_full_at_a_step() -> None:
@@ -137,4 +137,4 @@ def test_functions_are_counted_as_what_they_are() -> None:
     # given
     callbacks = replace(LIST, kind=HolderKind.CALLBACKS, name="atexit's callbacks", length=26)
     # then
-    assert "26 callbacks (" in held_by(callbacks, [])
+    assert "26 callbacks by step 60 (" in held_by(callbacks, [], 60)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tbmem.model.files import MONITOR_LOG
-from tbmem.sources.runs.catalog import Catalog, Root, Run, find_runs, is_inside, roots_of
+from tbmem.sources.runs.catalog import Catalog, Root, Run, find_runs, is_inside, later_namesake, roots_of
 
 
 def touch(path: Path, text: str = "x") -> Path:
@@ -144,3 +144,12 @@ def test_archived_runs_are_left_out_unless_they_are_named_or_alone(tmp_path: Pat
     # when / then
     assert [run.name for run in find_runs(tmp_path)] == ["new"]
     assert [run.name for run in find_runs(tmp_path / "archived")] == ["old"]
+
+
+def test_later_runs_of_the_same_name(tmp_path: Path) -> None:
+    for name in ("big", "big_2", "big_10", "big_", "bigger_11", "big_x"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "big_12").touch()
+
+    assert later_namesake(tmp_path / "big") == tmp_path / "big_10"
+    assert later_namesake(tmp_path / "big_2") is None
