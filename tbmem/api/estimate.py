@@ -130,18 +130,35 @@ def _job(model: Any, batch: Any, more: tuple[Any, Any, Any], options: dict[str, 
         from tbmem.estimator.factory_files import default_batch, takes_no_batch
 
         name, samples = os.fspath(model), _samples(batch)
-        if samples is not None and takes_no_batch(name, os.getcwd()):
-            raise UsageError(f"{name} has no parameter batch, so a batch of {samples} cannot reach it: give it one")
+        has_own = takes_no_batch(name, os.getcwd())
+        _check_batch(name, samples, has_own)
         if samples is None:
             samples = _factorys_own(default_batch(name, os.getcwd()), options)
-        yield Job.of(name, os.getcwd(), batch=samples, **options)
+        yield replace(Job.of(name, os.getcwd(), batch=samples, **options), own_batch=has_own)
         return
+    has_own = _has_own_batch(model)
     given, samples = _given(model, batch, more, options)
+    _check_batch(given.name, samples, has_own)
     with tempfile.TemporaryDirectory(prefix="tbmem-given-") as folder:
         path = Path(folder, "given")
         path.write_bytes(given.packed())
         job = Job.of(given.name, os.getcwd(), batch=samples, **options)
-        yield replace(job, given=str(path))
+        yield replace(job, given=str(path), own_batch=has_own)
+
+
+def _check_batch(name: str, samples: int | None, has_own: bool) -> None:
+    if samples is not None and has_own:
+        raise UsageError(f"{name} has no parameter batch, so a batch of {samples} cannot reach it: give it one")
+
+
+def _has_own_batch(model: Any) -> bool:
+    """Whether a function that makes the model has no parameter for the batch."""
+    import torch
+
+    if isinstance(model, torch.nn.Module) or not callable(model):
+        return False
+    parameters = inspect.signature(model).parameters
+    return "batch" not in parameters and all(each.kind is not each.VAR_KEYWORD for each in parameters.values())
 
 
 def _given(model: Any, batch: Any, more: tuple[Any, Any, Any], options: dict[str, Any]) -> tuple[Given, int | None]:

@@ -155,9 +155,11 @@ def _together(changes: Sequence[_Change]) -> _Change | None:
 def _largest_batch(first: Estimate, estimate_all: EstimateAll) -> tuple[Estimate | None, bool]:
     """The estimate of the largest batch that fits, and whether larger ones do not fit.
 
-    ``None`` if not even one sample per part of a step fits, or if the batch makes no difference. Each batch tried is a
-    linear interpolation between the last two.
+    ``None`` if not even one sample per part of a step fits, or if the batch makes no difference or is the factory's
+    own. Each batch tried is a linear interpolation between the last two.
     """
+    if first.job.own_batch:
+        return None, False
     # the number of parts of a step does not change
     unit = first.job.parts
     fits, fails = (first, None) if first.fit is Fit.FITS else (None, first)

@@ -33,7 +33,7 @@ def variants_of(estimate: Estimate) -> list[dict[str, Any]]:
 
 
 def _jobs(job: Job) -> Iterator[Job]:
-    batches = sorted({int(job.batch * factor) for factor in _FACTORS})
+    batches = sorted({int(job.batch * factor) for factor in ((1,) if job.own_batch else _FACTORS)})
     for batch in (batch for batch in batches if batch > 0 and batch % job.parts == 0):
         for checkpoint in (False, True):
             yield replace(job, batch=batch, checkpoint=checkpoint)

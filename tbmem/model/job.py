@@ -73,6 +73,7 @@ class Job:
     multiprocessors: int = 132
     total: int = 80 * GIB
     search_path: str | None = None  # folder added to sys.path to import a factory's module
+    own_batch: bool = False  # the factory takes no batch and makes its own: ``batch`` says nothing
     given: str | None = None  # a file with the model that a Python program gave, for which ``model`` is a name only
 
     def __post_init__(self) -> None:

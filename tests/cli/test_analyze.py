@@ -40,7 +40,7 @@ def test_the_summary(run: Run, tmp_path: Path) -> None:
     assert done.code == 0
     for words in (
         "rank0 · snapshot",
-        "GPU 0 peak 4.00 MiB · forward pass, event 2 of 5 · models/attention.py:7 forward",
+        "GPU 0 peak 4.00 MiB of requested bytes · forward pass, event 2 of 5 · models/attention.py:7 forward",
         "100.0 % of the 4.00 MiB reserved at most were in use at the peak (excellent)",
         "fragmented 1.00 MiB",
         "Attention",

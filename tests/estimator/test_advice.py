@@ -148,6 +148,13 @@ def test_a_batch_that_makes_no_difference_has_no_largest() -> None:
     assert not any(change.startswith("batch ") and "," in change for change in found)
 
 
+def test_no_batch_is_tried_where_the_factory_makes_its_own() -> None:
+    found = advice(replace(JOB, batch=1, own_batch=True), "a100-40gb")
+
+    assert found
+    assert not any("batch" in change for change in found)
+
+
 def test_a_model_of_which_no_batch_fits() -> None:
     # given
     estimate_all = estimator("t4", flat_then_steep)

@@ -56,7 +56,7 @@ def _device_screen(device: DeviceAnalysis) -> RenderableType:
 
 
 def peak_line(device: DeviceAnalysis) -> str:
-    """``'GPU 0 peak 11.57 GiB · step 3, backward pass, event 7 of 900 · model.py:41 forward'``."""
+    """``'GPU 0 peak 11.57 GiB of requested bytes · step 3, backward pass, event 7 of 900 · model.py:41 forward'``."""
     peak, total = device.peak, device.total_bytes
     share = f" ({format_share(peak.bytes, total)})" if total else ""
     if peak.event < 0:
@@ -66,7 +66,9 @@ def peak_line(device: DeviceAnalysis) -> str:
         step = f"step {peak.step}" if peak.step >= 0 else ""
         phase = "" if peak.phase == Phase.OTHER.name else word_of(peak.phase)
         when = ", ".join(filter(None, (step, phase, when)))
-    parts = [f"{device_label(device.name)} peak {format_bytes(peak.bytes)}{share}", when, peak.line]
+    # what the state at the end calls allocated has the allocator's rounding, so that it may be larger than this peak
+    height = f"peak {format_bytes(peak.bytes)} of {device.measure} bytes{share}"
+    parts = [f"{device_label(device.name)} {height}", when, peak.line]
     return SEPARATOR.join(filter(None, parts))
 
 

@@ -65,7 +65,8 @@ def _headline(estimate: Estimate) -> str:
     amp = f", autocast to {job.amp}" if job.amp else ""
     dtype = f" in {estimate.dtype}{amp}" if estimate.dtype else ""
     rank = f", rank {job.rank} of {job.world_size}" if job.world_size > 1 else ""
-    batch = f"batch {job.batch}" + (f" of {job.sequence}" if job.sequence else "")
+    batch = "the factory's own batch" if job.own_batch else f"batch {job.batch}"
+    batch += f" of {job.sequence}" if job.sequence else ""
     return f"{job.model}{architecture}: {estimate.parameters:,} parameters{dtype}, {batch}{rank}, on {estimate.gpu}"
 
 

@@ -121,7 +121,7 @@ def _changed(job: Mapping[str, Any]) -> Iterator[str]:
     """Options of a job that differ from their defaults."""
     for option, (field, _) in job_options().items():
         value = job.get(field, getattr(_DEFAULT, field))
-        if value != getattr(_DEFAULT, field) or field == "batch":
+        if value != getattr(_DEFAULT, field) or (field == "batch" and not job.get("own_batch")):
             flag = f"--{option.replace('_', '-')}"
             yield flag if value is True else f"{flag} {value}"
 

@@ -129,7 +129,7 @@ class Overlay {
     return el(
       "div",
       { class: "bar", id: "variants" },
-      el("label", { class: "field" }, el("span", {}, "batch"), slider, shown),
+      batches.length > 1 && el("label", { class: "field" }, el("span", {}, "batch"), slider, shown),
       both && tick("activation checkpointing", variant.checkpoint, (checkpoint) => this.choose({ checkpoint })),
       labelled("allocator", choice(settings, variant.settings, (text) => this.choose({ settings: text }), { id: "variant-settings" })),
     );

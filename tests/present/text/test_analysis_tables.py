@@ -38,10 +38,11 @@ def test_the_line_of_a_peak_leaves_out_what_is_not_known() -> None:
     peak = PeakMoment(bytes=2 * GIB, event=7, ns=-1, step=3, phase="BACKWARD", line="model.py:41 forward")
 
     assert peak_line(replace(device, peak=peak, total_bytes=8 * GIB)) == (
-        "GPU 0 peak 2.00 GiB (25 % of 8.00 GiB) · step 3, backward pass, event 7 of 900 · model.py:41 forward"
+        "GPU 0 peak 2.00 GiB of requested bytes (25 % of 8.00 GiB) · step 3, backward pass, event 7 of 900"
+        " · model.py:41 forward"
     )
     bare = replace(peak, step=-1, phase="OTHER", line="")
-    assert peak_line(replace(device, peak=bare)) == "GPU 0 peak 2.00 GiB · event 7 of 900"
+    assert peak_line(replace(device, peak=bare)) == "GPU 0 peak 2.00 GiB of requested bytes · event 7 of 900"
     before = replace(bare, event=-1)
     assert peak_line(replace(device, peak=before)).endswith("· at the beginning of what was recorded")
 

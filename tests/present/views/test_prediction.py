@@ -52,6 +52,12 @@ def test_an_estimate_without_variants_is_its_only_one_and_names_the_command_that
     assert view["notes"] == ["something was assumed"]
 
 
+def test_a_batch_of_the_factorys_own_is_no_option_of_the_command() -> None:
+    own = figures(job={**figures()["job"], "batch": 1, "own_batch": True})
+
+    assert "--batch" not in prediction_view("est", "x.tbmem.npz", view_of(TIMELINE), own)["command"]
+
+
 def test_of_several_variants_the_one_that_was_asked_for_is_shown_first() -> None:
     other = variant_view(replace(ESTIMATE, job=replace(JOB, batch=16)), TIMELINE)
 
