@@ -170,21 +170,26 @@ def odd_tree(tree: Any, chance: random.Random) -> Any:
     for _ in range(chance.randint(1, 4)):
         places = list(_places(tree, chance))
         if not places:
-            return chance.choice(ODD)
+            return _odd(chance)
         holder, key = chance.choice(places)
         how = chance.randrange(5)
         if how == 0:
             del holder[key]
         elif how == 1:
             other, where = chance.choice(places)
-            holder[key] = copy.deepcopy(other[where]) if other is not holder else chance.choice(ODD)
+            holder[key] = copy.deepcopy(other[where]) if other is not holder else _odd(chance)
         elif how == 2 and isinstance(holder, list):
             holder.insert(chance.randrange(len(holder) + 1), holder[key])
         elif how == 3 and isinstance(holder[key], int) and not isinstance(holder[key], bool):
             holder[key] = holder[key] * chance.choice((-1, 2, 10**6, 10**18)) + chance.randint(-3, 3)
         else:
-            holder[key] = chance.choice(ODD)
+            holder[key] = _odd(chance)
     return tree
+
+
+def _odd(chance: random.Random) -> Any:
+    """An odd value of its own, which may be changed."""
+    return copy.deepcopy(chance.choice(ODD))
 
 
 def _places(tree: Any, chance: random.Random, most: int = 400) -> Iterator[tuple[Any, Any]]:

@@ -7,7 +7,7 @@ import functools
 import os
 import queue
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FrameType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
@@ -30,10 +30,11 @@ def interruption_in(error: BaseException) -> BaseException | None:
     own; it has no arguments, and arises at an instruction that does not raise.
     """
     seen: set[int] = set()
+    called = _called_by_us(error)
     each: BaseException | None = error
     while each is not None and id(each) not in seen:
         seen.add(id(each))
-        is_here = each is error or _passed_through_us(each)
+        is_here = each is error or _was_handled_within(each, called)
         if is_here and (not isinstance(each, Exception) or _is_from_outside(each)):
             return each
         each = each.__cause__ or each.__context__
@@ -68,8 +69,18 @@ def completed(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         raise
 
 
-def _passed_through_us(error: BaseException) -> bool:
-    return any(_is_ours(entry.tb_frame.f_code) for entry in _entries(error.__traceback__))
+def _called_by_us(error: BaseException) -> list[FrameType]:
+    """The frames below tbmem's first one that an exception has passed through: of what was called by tbmem."""
+    frames = [entry.tb_frame for entry in _entries(error.__traceback__)]
+    first = next((at for at, frame in enumerate(frames) if _is_ours(frame.f_code)), len(frames))
+    return frames[first:]
+
+
+def _was_handled_within(error: BaseException, called: Sequence[FrameType]) -> bool:
+    """Whether an exception was handled in tbmem's code, or in what that had called; not in the program around it."""
+    entries = list(_entries(error.__traceback__))
+    handled_in = entries[0].tb_frame if entries else None
+    return any(_is_ours(entry.tb_frame.f_code) for entry in entries) or any(frame is handled_in for frame in called)
 
 
 def _is_from_outside(error: BaseException) -> bool:

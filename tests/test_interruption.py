@@ -102,6 +102,25 @@ def test_an_error_raised_while_that_passes_does_not_hide_it(signalled: Callable[
         raise_interruption(error)
 
 
+@pytest.mark.parametrize("handler", HANDLERS.values(), ids=HANDLERS)
+def test_an_error_of_a_library_that_tbmem_called_does_not_hide_it(
+    handler: Any, signalled: Callable[[Any], BaseException]
+) -> None:
+    # given a library whose handling fails, as threading.Thread.start() with a thread that has begun by then
+    def start() -> None:
+        try:
+            signal.raise_signal(signal.SIGUSR1)
+        except BaseException:
+            {}.pop("thread")
+
+    signal.signal(signal.SIGUSR1, handler)
+    # when
+    error = _caught(_our_code("def run(): start()", start=start))
+    # then
+    assert isinstance(error, KeyError)
+    assert interruption_in(error) is error.__context__
+
+
 @pytest.mark.parametrize("kind", [Timeout, TimeoutError, RuntimeError, KeyboardInterrupt, SystemExit])
 def test_an_exception_that_another_thread_has_set_is_the_program_s(kind: type[BaseException]) -> None:
     # given code of tbmem's that runs
