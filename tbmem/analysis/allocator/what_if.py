@@ -115,7 +115,10 @@ def what_ifs(
         raise UsageError("no segments of a caching allocator are in it: only snapshots of CUDA and estimates have them")
     numbers = [number for number in cached if len(recorded_events(timeline, number))]
     if not numbers:
-        raise UsageError("no events are in it: record with torch.cuda.memory._record_memory_history()")
+        raise UsageError(
+            "no events are in it that could be replayed, only the state at its end: record with"
+            " torch.cuda.memory._record_memory_history()"
+        )
     for number in cached:
         if number not in numbers and on_skip is not None:
             on_skip(f"{timeline.devices[number].name}: no events of this device are in it")

@@ -12,7 +12,7 @@ from tbmem.present.lines import device_label
 from tbmem.units import format_bytes, format_signed
 
 _HEADER = (
-    *("", "peak allocated", "peak reserved", "", "share allocated"),
+    *("", "peak allocated", "peak reserved", "change", "share allocated"),
     *("at the end", "cached", "fragmented", "segments"),
 )
 
