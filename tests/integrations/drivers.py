@@ -1,6 +1,6 @@
-"""One loop of the corpus under the plain callback, in Lightning, in the HF Trainer, or left to itself.
+"""Loops of the corpus, one after the other, under the plain callback, in Lightning, in the HF Trainer, or left alone.
 
-python drivers.py plain|lightning|huggingface|script LOOP STEPS LOGDIR
+python drivers.py plain|lightning|huggingface|script STEPS LOGDIR LOOP ...
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -37,20 +38,16 @@ def _make(path: str) -> Step:
     return at_a_trainings_pace
 
 
-def _settings(logdir: str) -> dict[str, Any]:
-    return {"run": {"logdir": logdir, "name": "run"}, "profiling": {"enabled": False}}
-
-
-def _plain(step: Step, steps: int, logdir: str) -> None:
+def _plain(step: Step, steps: int, settings: dict[str, Any]) -> None:
     from tbmem import MemoryCallback
 
-    with MemoryCallback(**_settings(logdir)) as memory:
+    with MemoryCallback(**settings) as memory:
         for number in range(steps):
             step(number)
             memory.step()
 
 
-def _lightning(step: Step, steps: int, logdir: str) -> None:
+def _lightning(step: Step, steps: int, settings: dict[str, Any]) -> None:
     from lightning.pytorch import LightningModule, Trainer
 
     from tbmem.integrations.lightning import LightningMemory
@@ -68,7 +65,7 @@ def _lightning(step: Step, steps: int, logdir: str) -> None:
 
     trainer = Trainer(
         max_epochs=1,
-        callbacks=[LightningMemory(**_settings(logdir))],
+        callbacks=[LightningMemory(**settings)],
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -77,7 +74,7 @@ def _lightning(step: Step, steps: int, logdir: str) -> None:
     trainer.fit(Wrapped(), torch.utils.data.DataLoader(torch.zeros(steps, 1)))
 
 
-def _huggingface(step: Step, steps: int, logdir: str) -> None:
+def _huggingface(step: Step, steps: int, settings: dict[str, Any]) -> None:
     from transformers import Trainer, TrainingArguments
 
     from tbmem.integrations.huggingface import HuggingFaceMemory
@@ -98,11 +95,11 @@ def _huggingface(step: Step, steps: int, logdir: str) -> None:
             output, max_steps=steps, per_device_train_batch_size=1, report_to=[], use_cpu=True, save_strategy="no"
         )
         data = [{"x": torch.zeros(1)} for _ in range(steps)]
-        memory = HuggingFaceMemory(**_settings(logdir))
+        memory = HuggingFaceMemory(**settings)
         Trainer(Wrapped(), arguments, train_dataset=data, callbacks=[memory]).train()
 
 
-def _script(step: Step, steps: int, logdir: str) -> None:
+def _script(step: Step, steps: int, settings: dict[str, Any]) -> None:
     """For `tbmem run`: nothing of tbmem is called. Of a loop without an optimizer one beside it tells the steps."""
     beside = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
     for number in range(steps):
@@ -111,6 +108,8 @@ def _script(step: Step, steps: int, logdir: str) -> None:
 
 
 if __name__ == "__main__":
-    how, loop, number, folder = sys.argv[1:]
+    how, number, folder, *loops = sys.argv[1:]
     drivers = {"plain": _plain, "lightning": _lightning, "huggingface": _huggingface, "script": _script}
-    drivers[how](_make(loop), int(number), folder)
+    for loop in loops:
+        run = {"logdir": folder, "name": Path(loop).stem}
+        drivers[how](_make(loop), int(number), {"run": run, "profiling": {"enabled": False}})

@@ -20,32 +20,45 @@ FRAMEWORKS = {"lightning": "lightning", "huggingface": "transformers"}
 DRIVERS = Path(__file__).with_name("drivers.py")
 
 
+Verdicts = Callable[[str], dict[str, str]]
+
+
 @pytest.fixture(scope="module")
-def plain_verdict(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], str]:
-    """The verdict in the plain loop, found once."""
-    return cache(lambda loop: _verdict("plain", loop, tmp_path_factory.mktemp("plain")))
+def verdicts(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Verdicts:
+    """The verdict of each loop under a driver, found once: a process for each driver, of scripts one for each loop."""
+
+    def found(how: str) -> dict[str, str]:
+        folder = tmp_path_factory.mktemp(how)
+        loops = [corpus / "loops" / f"{name}.py" for name in LOOPS]
+        if how == "script":
+            for loop in loops:
+                watched = ["-m", "tbmem", "run", f"run.name={loop.stem}", "profiling.enabled=false"]
+                _train([*watched, "--logdir", str(folder), "--"], how, folder, [loop])
+        else:
+            _train([], how, folder, loops)
+        return {name: _verdict(folder / name) for name in LOOPS}
+
+    return cache(found)
 
 
-def _verdict(how: str, loop: Path, folder: Path) -> str:
-    """Train in a process of its own; the verdict of the CPU."""
-    program = [str(DRIVERS), how, str(loop), str(STEPS), str(folder)]
-    watched = ["-m", "tbmem", "run", "run.name=run", "profiling.enabled=false", "--logdir", str(folder), "--"]
-    prefix = watched if how == "script" else []
-    done = subprocess.run([sys.executable, *prefix, *program], capture_output=True, text=True, timeout=240)
+def _train(under: list[str], how: str, folder: Path, loops: list[Path]) -> None:
+    program = [str(DRIVERS), how, str(STEPS), str(folder), *map(str, loops)]
+    done = subprocess.run([sys.executable, *under, *program], capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr
+
+
+def _verdict(run: Path) -> str:
+    """The verdict of the CPU."""
     state = RankState()
-    state.add(read_monitor_log(folder / "run/plugins/tbmem/monitor.jsonl"))
+    state.add(read_monitor_log(run / "plugins/tbmem/monitor.jsonl"))
     assert state.step == STEPS
     return state.verdict("cpu").value
 
 
 @pytest.mark.parametrize("how", ["lightning", "huggingface", "script"])
 @pytest.mark.parametrize("name", LOOPS)
-def test_the_same_verdict(
-    how: str, name: str, corpus: Path, tmp_path: Path, plain_verdict: Callable[[Path], str]
-) -> None:
+def test_the_same_verdict(how: str, name: str, verdicts: Verdicts) -> None:
     if how in FRAMEWORKS and find_spec(FRAMEWORKS[how]) is None:
         pytest.skip(f"{FRAMEWORKS[how]} is not installed: pip install --group frameworks")
-    loop = corpus / "loops" / f"{name}.py"
 
-    assert _verdict(how, loop, tmp_path) == plain_verdict(loop)
+    assert verdicts(how)[name] == verdicts("plain")[name]
