@@ -119,7 +119,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
     MemoryHistory._owner = None
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def corpus() -> Path:
     """The corpus of real material; a test that needs it is skipped, visibly, where it is missing."""
     if not (CORPUS / "oracle.json").is_file():
