@@ -82,7 +82,9 @@ def gpu_named(name: str) -> Gpu:
             return replace(larger[0], name=name, total=total)
         raise UsageError(f"--gpu {name}: there are {', '.join(GPUS)}; for another give its memory, as in --gpu 12GiB")
     if len(matches) > 1:
-        raise UsageError(f"--gpu {name}: say which of {', '.join(gpu.name for gpu in matches)}")
+        raise UsageError(
+            f"--gpu {name}: say which of {', '.join(gpu.name for gpu in matches)}, or its memory, as 24GiB"
+        )
     return matches[0]
 
 

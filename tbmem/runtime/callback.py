@@ -21,7 +21,7 @@ from tbmem.model.redaction import NOTHING_REDACTED, Redaction, redacted_lines
 from tbmem.model.run_summary import RunSummary
 from tbmem.present.lines import console_handler, get_logger
 from tbmem.present.text.run_end import summary_lines
-from tbmem.runtime.finding_listeners import Listener
+from tbmem.runtime.finding_listeners import Listener, listeners_of
 from tbmem.runtime.metric_sinks import Sinks, find_sinks
 from tbmem.runtime.monitor import MemoryMonitor
 from tbmem.runtime.oom.flight_recorder import FlightRecorder
@@ -67,6 +67,7 @@ class MemoryCallback(Lifecycle):
     Raises:
         ConfigError: The configuration is wrong; raised here, before the first step.
         MissingDependencyError: The library of a sink is not installed.
+        UsageError: ``on_finding`` is no function.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class MemoryCallback(Lifecycle):
         self._run_folder: RunFolder | None = None
         self._unwritten: list[str] = []
         self._console = console
-        self._listeners = (on_finding,) if callable(on_finding) else tuple(on_finding)
+        self._listeners = listeners_of(on_finding)
         self._rank = Rank()
         self._monitor: MemoryMonitor | None = None
         self._flight: FlightRecorder | None = None

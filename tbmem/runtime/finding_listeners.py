@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import entry_points
 
+from tbmem.errors import UsageError
 from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import LogRecord
 from tbmem.runtime.process.guard import Guard
@@ -17,6 +18,17 @@ _JOIN_SECONDS = 5.0
 """Maximum time that the end of a run waits for listeners: a web server may not answer."""
 _WAITING = 100
 """Findings that may wait; of more the oldest are left out."""
+
+
+def listeners_of(on_finding: Listener | Sequence[Listener]) -> tuple[Listener, ...]:
+    """The functions that a user gave, one or several; UsageError for what cannot be called."""
+    listeners = tuple(on_finding) if isinstance(on_finding, (list, tuple)) else (on_finding,)
+    for listener in listeners:
+        if not callable(listener):
+            raise UsageError(
+                f"on_finding is {listener!r}; give a function that is called with each Finding, or several"
+            )
+    return listeners
 
 
 class FindingListeners:

@@ -43,7 +43,7 @@ def test_torchs_name_of_each_gpu_names_it() -> None:
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ("a100", "say which of a100-80gb, a100-40gb"),
+        ("a100", "say which of a100-80gb, a100-40gb, or its memory, as 24GiB"),
         ("v100", "say which of v100-32gb, v100-16gb"),
         ("abacus", "there are b200"),
         ("--", "there are b200"),

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from tbmem import MemoryMonitor
+from tbmem import MemoryCallback, MemoryMonitor
+from tbmem.errors import UsageError
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.runtime import finding_listeners
-from tbmem.runtime.finding_listeners import FindingListeners
+from tbmem.runtime.finding_listeners import FindingListeners, listeners_of
 from tbmem.runtime.process.guard import Guard
 
 FROM_A_PACKAGE: list[Finding] = []
@@ -34,6 +35,17 @@ def test_what_is_shown_is_heard_and_suspicions_are_not() -> None:
     listeners.close()
     # then
     assert heard == [FindingKind.LEAK, FindingKind.SPIKE]
+
+
+@pytest.mark.parametrize("given", ["mail", ["mail"], 3, [print, None]])
+def test_what_cannot_be_called_is_refused_before_the_first_step(given: Any) -> None:
+    with pytest.raises(UsageError, match="on_finding is .*; give a function"):
+        MemoryCallback(on_finding=given)
+
+
+def test_one_function_or_several() -> None:
+    assert listeners_of(print) == (print,)
+    assert listeners_of([print, repr]) == (print, repr)
 
 
 def test_one_that_raises_is_told_and_called_no_more_and_the_others_are() -> None:

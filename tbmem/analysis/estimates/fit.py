@@ -322,6 +322,9 @@ def _verdict(
         return Fit.FITS, f"It fits: {format_bytes(need)} of {format_bytes(room)}, {format_bytes(room - need)} are left."
     # replay on a device of that size
     failure = replay(order.events, CachingAllocator(settings, SimpleDevice(room, outside))).failure
+    if not failure and need <= room:
+        at_most_need = format_bytes(at_most + outside)
+        return Fit.TIGHT, f"It is tight: {format_bytes(need)} are needed, {at_most_need} at most, and {has}."
     if not failure:
         return (
             Fit.TIGHT,

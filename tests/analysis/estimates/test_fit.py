@@ -100,7 +100,8 @@ def test_the_formula_has_this_models_numbers() -> None:
     ("total", "fit", "words"),
     [
         (2 * GIB, Fit.FITS, "It fits"),
-        (605 * MIB, Fit.TIGHT, "It is tight"),
+        (605 * MIB, Fit.TIGHT, "It is tight: 600.00 MiB are needed, 615.00 MiB at most, and .* has 605.00 MiB"),
+        (595 * MIB, Fit.TIGHT, "It is tight: 600.00 MiB are needed and .*; cached memory will have to be released"),
         (400 * MIB, Fit.NO, "It does not fit: .* could not be allocated"),
     ],
 )
