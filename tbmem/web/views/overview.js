@@ -152,7 +152,8 @@ function figures(card) {
 function nextSteps(run, told) {
   const steps = run.next_steps.filter((step) => !told.has(step));
   if (!steps.length) return null;
-  return el("div", { class: "next" }, el("h3", {}, "What to do next"), el("ol", {}, steps.map((step) => el("li", {}, step))));
+  const title = steps.length < run.next_steps.length ? "After that" : "What to do next";
+  return el("div", { class: "next" }, el("h3", {}, title), el("ol", {}, steps.map((step) => el("li", {}, step))));
 }
 
 function findings(run) {
