@@ -7,7 +7,8 @@ import functools
 import os
 import queue
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from itertools import dropwhile
 from types import CodeType, FrameType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
@@ -30,12 +31,14 @@ def interruption_in(error: BaseException) -> BaseException | None:
     own; it has no arguments, and arises at an instruction that does not raise.
     """
     seen: set[int] = set()
-    called = _called_by_us(error)
+    called: set[FrameType] = set()  # tbmem's frames, and those of what it had called; not of the program around it
     each: BaseException | None = error
     while each is not None and id(each) not in seen:
         seen.add(id(each))
-        is_here = each is error or _was_handled_within(each, called)
-        if is_here and (not isinstance(each, Exception) or _is_from_outside(each)):
+        frames = [entry.tb_frame for entry in _entries(each.__traceback__)]
+        called.update(dropwhile(lambda frame: not _is_ours(frame.f_code), frames))
+        was_handled_within = not called.isdisjoint(frames)
+        if (each is error or was_handled_within) and (not isinstance(each, Exception) or _is_from_outside(each)):
             return each
         each = each.__cause__ or each.__context__
     return None
@@ -67,20 +70,6 @@ def completed(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         if interruption_in(error) is not None:
             call(*args, **kwargs)
         raise
-
-
-def _called_by_us(error: BaseException) -> list[FrameType]:
-    """The frames below tbmem's first one that an exception has passed through: of what was called by tbmem."""
-    frames = [entry.tb_frame for entry in _entries(error.__traceback__)]
-    first = next((at for at, frame in enumerate(frames) if _is_ours(frame.f_code)), len(frames))
-    return frames[first:]
-
-
-def _was_handled_within(error: BaseException, called: Sequence[FrameType]) -> bool:
-    """Whether an exception was handled in tbmem's code, or in what that had called; not in the program around it."""
-    entries = list(_entries(error.__traceback__))
-    handled_in = entries[0].tb_frame if entries else None
-    return any(_is_ours(entry.tb_frame.f_code) for entry in entries) or any(frame is handled_in for frame in called)
 
 
 def _is_from_outside(error: BaseException) -> bool:

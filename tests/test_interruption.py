@@ -121,6 +121,23 @@ def test_an_error_of_a_library_that_tbmem_called_does_not_hide_it(
     assert interruption_in(error) is error.__context__
 
 
+def test_nor_does_an_own_error_in_the_handling_of_that(signalled: Callable[[Any], BaseException]) -> None:
+    # given a library that hides it, and code of tbmem's that fails in turn
+    def start() -> None:
+        try:
+            signal.raise_signal(signal.SIGUSR1)
+        except BaseException:
+            {}.pop("thread")
+
+    signal.signal(signal.SIGUSR1, _with_arguments)
+    source = "def run():\n try: start()\n except KeyError: raise OSError('disk full')"
+    # when
+    error = _caught(_our_code(source, start=start))
+    # then
+    assert isinstance(error, OSError)
+    assert isinstance(interruption_in(error), TimeoutError)
+
+
 @pytest.mark.parametrize("kind", [Timeout, TimeoutError, RuntimeError, KeyboardInterrupt, SystemExit])
 def test_an_exception_that_another_thread_has_set_is_the_program_s(kind: type[BaseException]) -> None:
     # given code of tbmem's that runs
