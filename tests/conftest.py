@@ -16,6 +16,7 @@ import pytest
 
 from tbmem.model.sample import MemorySample
 from tbmem.present.lines import LOGGER_NAME
+from tbmem.sources.counters import malloc
 
 if TYPE_CHECKING:
     from tests.sources.fakes import FakeCuda
@@ -125,6 +126,12 @@ def corpus() -> Path:
     if not (CORPUS / "oracle.json").is_file():
         pytest.skip(f"no corpus at {CORPUS}: set TBMEM_CORPUS")
     return CORPUS
+
+
+def read_malloc_at_each_step(patch: pytest.MonkeyPatch) -> None:
+    """For runs of few steps: the heap that thousands of tests have used is slow to read, and would be read in few."""
+    for ration in ("_SHARE_OF_A_STEP", "_CREDIT"):
+        patch.setattr(malloc, ration, 1.0)
 
 
 MakeSample = Callable[..., MemorySample]

@@ -17,8 +17,7 @@ from tbmem.cli.launch import plain_spec
 from tbmem.config import load_config
 from tbmem.runtime.launch.program import FIRST
 from tbmem.runtime.launch.script import Program
-from tbmem.sources.counters import malloc
-from tests.conftest import PROJECT
+from tests.conftest import PROJECT, read_malloc_at_each_step
 from tests.offline.snapshots import write_snapshot
 
 RUN = "20260501-120000"
@@ -43,9 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.MonkeyPatch.context() as patch,
         MemoryCallback(run={"logdir": str(folder / "runs"), "name": RUN}, **sections) as memory,
     ):
-        # the heap that thousands of tests have used is slow to read, and its counters would be read in few of 20 steps
-        for ration in ("_SHARE_OF_A_STEP", "_CREDIT"):
-            patch.setattr(malloc, ration, 1.0)
+        read_malloc_at_each_step(patch)
         for _ in range(20):
             model(torch.randn(4, 16)).sum().backward()
             memory.step()

@@ -19,10 +19,10 @@ import torch
 
 import tbmem
 from tbmem.runtime.meter import MemoryMeter
-from tbmem.sources.counters import malloc
 from tbmem.sources.retainers.search import RetainerSearch
 from tbmem.sources.survivors.profiler_backend import ProfilerSurvivors
 from tbmem.sources.torch_state.memory_history import MemoryHistory
+from tests.conftest import read_malloc_at_each_step
 from tests.sources.fakes import FakeMemory
 
 pytestmark = pytest.mark.torch_versions
@@ -213,9 +213,7 @@ def _holders(training: Training, folder: Path, patch: pytest.MonkeyPatch) -> obj
 
 def _evidence(training: Training, folder: Path, patch: pytest.MonkeyPatch) -> object:
     """A leak of the program's own, found with its line: when the list goes, so does what is in it."""
-    # the heap that thousands of tests have used is slow to read, and its counters would be read in few of 70 steps
-    for ration in ("_SHARE_OF_A_STEP", "_CREDIT"):
-        patch.setattr(malloc, ration, 1.0)
+    read_malloc_at_each_step(patch)
     leak = []
     with tbmem.MemoryCallback(**_sections(folder), profiling={"enabled": False}, evidence=PATIENT) as memory:
         for _ in range(70):

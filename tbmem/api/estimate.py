@@ -136,8 +136,8 @@ def _job(model: Any, batch: Any, more: tuple[Any, Any, Any], options: dict[str, 
             samples = _factorys_own(default_batch(name, os.getcwd()), options)
         yield replace(Job.of(name, os.getcwd(), batch=samples, **options), own_batch=has_own)
         return
-    has_own = _has_own_batch(model)
     given, samples = _given(model, batch, more, options)
+    has_own = _has_own_batch(model)
     _check_batch(given.name, samples, has_own)
     with tempfile.TemporaryDirectory(prefix="tbmem-given-") as folder:
         path = Path(folder, "given")
@@ -155,7 +155,7 @@ def _has_own_batch(model: Any) -> bool:
     """Whether a function that makes the model has no parameter for the batch."""
     import torch
 
-    if isinstance(model, torch.nn.Module) or not callable(model):
+    if isinstance(model, torch.nn.Module):
         return False
     parameters = inspect.signature(model).parameters
     return "batch" not in parameters and all(each.kind is not each.VAR_KEYWORD for each in parameters.values())

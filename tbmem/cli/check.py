@@ -79,7 +79,10 @@ def _which(run: FollowedRun, newest: bool) -> Iterator[str]:
     if newest:
         yield f"the newest run: {run.files.name}"
     elif run.files.path.is_dir() and (later := later_namesake(run.files.path.resolve())) is not None:
-        yield f"{later.name} is a later run of this name; --newest with the folder above checks the last"
+        yield (
+            f"{later.name} lies beside it, as a later run of the same name is called; --newest with the folder above"
+            " checks the last"
+        )
 
 
 def _size(option: str, text: str | None, ending: str = "") -> int | None:

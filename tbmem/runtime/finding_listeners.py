@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import entry_points
+from typing import Any
 
 from tbmem.errors import UsageError
 from tbmem.model.finding import Finding
@@ -22,7 +23,9 @@ _WAITING = 100
 
 def listeners_of(on_finding: Listener | Sequence[Listener]) -> tuple[Listener, ...]:
     """The functions that a user gave, one or several; UsageError for what cannot be called."""
-    listeners = tuple(on_finding) if isinstance(on_finding, (list, tuple)) else (on_finding,)
+    given: Any = on_finding
+    is_one = callable(given) or isinstance(given, str) or not isinstance(given, Iterable)
+    listeners = (given,) if is_one else tuple(given)
     for listener in listeners:
         if not callable(listener):
             raise UsageError(

@@ -70,7 +70,7 @@ def test_the_newest_of_several_runs(run: Run, finished_run: Path, tmp_path: Path
     # then the earlier one is not taken for the last in silence
     assert newest.code == named.code == 0
     assert "note  the newest run: ci_2" in newest.out
-    assert "note  ci_2 is a later run of this name" in named.out
+    assert "note  ci_2 lies beside it, as a later run of the same name is called; --newest" in named.out
     assert several.code == 2
     assert "holds 2 runs; name one, such as ci, ci_2, or take the last with --newest" in several.err
 
