@@ -136,9 +136,11 @@ def _growth(finding: Finding) -> Iterator[Fact]:
         yield "line", "", source_line(line)
     rate = _number(evidence.get("bytes_per_step"))
     if rate is not None:
-        share = _number(evidence.get("share"))
-        explained = "" if share is None else f"; the holder explains {100 * share:.0f} % of it"
-        yield "growth", f"{format_signed(round(rate))} per step since step {finding.first_step}{explained}", ""
+        share, alive = _number(evidence.get("share")), _number(evidence.get("alive_bytes_per_step"))
+        # of resident memory that grows by more than is alive, a holder explains the part that is alive
+        part = "" if alive is None else f", of which {format_signed(round(alive))} is alive"
+        explained = "" if share is None else f"; the holder explains {100 * share:.0f} % of {'that' if part else 'it'}"
+        yield "growth", f"{format_signed(round(rate))} per step since step {finding.first_step}{part}{explained}", ""
     steps, seconds = _number(evidence.get("steps_left")), _number(evidence.get("seconds_left"))
     if steps is not None:
         time = "" if seconds is None else f" ({format_duration(seconds)})"

@@ -103,6 +103,16 @@ def test_a_leak_says_who_holds_how_much_where_and_how_long_there_is_room() -> No
     assert (story["why"], story["advice"], story["missing"]) == (["tensors are kept"], ["keep numbers"], None)
 
 
+def test_a_holders_share_is_of_what_is_alive_where_more_is_resident() -> None:
+    evidence = {"bytes_per_step": 20 * MIB, "alive_bytes_per_step": 32 * 1024, "share": 0.73}
+
+    story = story_of(_finding(FindingKind.LEAK, evidence))
+
+    assert story is not None
+    growth = "+20.00 MiB per step since step 2, of which +32.00 KiB is alive; the holder explains 73 % of that"
+    assert tuple(story["facts"][0]) == ("growth", growth, "")
+
+
 def test_other_findings_have_no_story() -> None:
     assert story_of(_finding(FindingKind.SPIKE, {})) is None
 
@@ -111,7 +121,9 @@ def test_other_findings_have_no_story() -> None:
 @pytest.mark.parametrize("wrong", [None, "x", 3, float("nan"), [3], {"a": 1}])
 def test_a_damaged_log_gives_a_shorter_story(kind: FindingKind, wrong: object) -> None:
     # given
-    evidence = dict.fromkeys([*OOM, "holder", "bytes_per_step", "steps_left", "seconds_left", "share"], wrong)
+    evidence = dict.fromkeys(
+        [*OOM, "holder", "bytes_per_step", "steps_left", "seconds_left", "share", "alive_bytes_per_step"], wrong
+    )
     # when
     story = story_of(_finding(kind, evidence))
     # then
