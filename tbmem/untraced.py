@@ -1,9 +1,9 @@
-"""Imports of tbmem's own in a thread of their own, where nothing of the program's reaches them."""
+"""Imports, and other short work of tbmem's, in a thread of its own, where nothing of the program's reaches it."""
 
 from __future__ import annotations
 
+import _thread
 import sys
-import threading
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -27,25 +27,31 @@ def untraced(imports: Callable[[], R]) -> R:
     return apart(imports) if is_torchs_tracer(sys.getprofile()) else imports()
 
 
-def apart(imports: Callable[[], R]) -> R:
-    """Call a function that imports modules in the middle of a step, in a thread of its own.
+def apart(work: Callable[[], R]) -> R:
+    """Call a function in the middle of a step, such as one that imports modules, in a thread of its own.
 
     Signal handlers run in the main thread only. What one raises in the middle of an import may be swallowed there:
     importlib takes a TimeoutError, which is an OSError, for a file that does not exist. While this thread waits it
-    reaches the program, and the import is completed.
+    reaches the program, and the work is completed.
+
+    It is no ``threading.Thread``: the end of such an object runs a callback of ``threading``'s in whatever thread drops
+    it, where Python itself swallows what a handler raises, and so does the beginning of one.
     """
     results: list[R] = []
     errors: list[BaseException] = []
+    is_working = _thread.allocate_lock()
+    is_working.acquire()
 
-    def work() -> None:
+    def run() -> None:
         try:
-            results.append(imports())
+            results.append(work())
         except BaseException as error:
             errors.append(error)
+        finally:
+            is_working.release()
 
-    thread = threading.Thread(target=work, name="tbmem imports", daemon=True)
-    thread.start()
-    thread.join()
+    _thread.start_new_thread(run, ())
+    is_working.acquire()
     if errors:
         raise errors[0]
     return results[0]

@@ -33,6 +33,13 @@ def test_an_error_is_the_callers() -> None:
         untraced(fail)
 
 
+def test_no_thread_object_ends_in_the_programs_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given that Python swallows what arrives in the callback that such an object has in threading._dangling
+    monkeypatch.setattr(threading, "Thread", None)
+
+    assert apart(threading.get_ident) != threading.get_ident()
+
+
 @pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="there is no SIGALRM here")
 def test_a_timeout_of_the_program_is_not_taken_for_a_missing_file(monkeypatch: pytest.MonkeyPatch) -> None:
     # given a timeout that comes while an import looks for its file, which takes an OSError for "there is none"

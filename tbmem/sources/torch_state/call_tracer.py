@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from tbmem.interruption import SuppressedErrors
-from tbmem.untraced import is_torchs_tracer
+from tbmem.untraced import apart, is_torchs_tracer
 
 Result = TypeVar("Result")
 
@@ -183,9 +183,10 @@ def _word(memory: Any, address: int) -> int:
 @cache
 def _layout() -> _Layout | None:
     """Found in a thread of its own, whose profile function nobody needs; ``None`` where memory cannot be read so."""
-    found: list[_Layout] = []
 
-    def look() -> None:
+    def look() -> _Layout | None:
+        found = None
+
         def profile(frame: FrameType, event: str, argument: object) -> None:
             """Do nothing."""
 
@@ -197,11 +198,10 @@ def _layout() -> _Layout | None:
             # function and trace function, then the object of each (CPython 3.10 to 3.14)
             place = words.index(id(profile))
             if following and place >= _BETWEEN and words[place - _BETWEEN]:
-                found.append(_Layout(words.index(following) * _WORD, (place - _BETWEEN) * _WORD, place * _WORD))
+                found = _Layout(words.index(following) * _WORD, (place - _BETWEEN) * _WORD, place * _WORD)
         sys.setprofile(None)
+        return found
 
     with SuppressedErrors():
-        thread = threading.Thread(target=look, name="tbmem profile function", daemon=True)
-        thread.start()
-        thread.join()
-    return found[0] if found else None
+        return apart(look)
+    return None
