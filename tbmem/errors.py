@@ -6,6 +6,10 @@ from __future__ import annotations
 class TbmemError(Exception):
     """Base class of tbmem's exceptions."""
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows of it instead of a traceback: the message says what, where and what to do."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class ConfigError(TbmemError, ValueError):
     """A configuration key is unknown, a value does not fit, or a config file cannot be read."""

@@ -46,14 +46,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", marker)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Reject marks with invalid arguments before any test runs."""
-    for item in items:
-        try:
-            _limits_of(item)
-        except (TypeError, ValueError) as error:
-            # the function that checks the arguments is named like the mark, which Python's message shows
-            raise pytest.UsageError(f"{item.nodeid}: {str(error).lstrip('_')}") from error
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail a test whose mark has invalid arguments; the others run."""
+    try:
+        _limits_of(item)
+    except (TypeError, ValueError) as error:
+        # the function that checks the arguments is named like the mark, which Python's message shows
+        _fail(str(error).lstrip("_"))
 
 
 @pytest.fixture

@@ -28,6 +28,8 @@ _REFUSED = (
 )  # exceptions of OmegaConf for values that do not fit
 _LONGEST_VALUE = 100
 """Characters of a value in a message."""
+_ALIKE = 0.7
+"""How alike two names are, of 1, if one may be meant by the other; "foo" and "oom" are by 0.67."""
 _SECTIONS = [field.name for field in fields(Config)]
 _KEYS = schema_keys()
 _VALUES = {
@@ -208,7 +210,7 @@ def _to_config(merged: Any, origins: Mapping[str, str]) -> Config:
 
 
 def _did_you_mean(name: str, known: Iterable[str] = (*_KEYS, *_SECTIONS)) -> str:
-    close = get_close_matches(name, list(known), n=1)
+    close = get_close_matches(name, list(known), n=1, cutoff=_ALIKE)
     return f"; did you mean {close[0]}?" if close else "; run 'tbmem config' for all keys"
 
 

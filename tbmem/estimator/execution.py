@@ -85,6 +85,8 @@ def execute(job: Job) -> SimulatedRun:
             "device": job.device,
             "parameters": sum(parameter.numel() for parameter in training.model.parameters()),
             "dtype": dtype,
+            "optimizer": training.optimizer_name,
+            "sequence": training.workload.sequence or job.sequence,
             "architecture": training.workload.architecture,
             "attention": sorted(kernels),
             "compiled": _EAGER in _not_compiled,

@@ -76,7 +76,10 @@ def write_file(path: str | os.PathLike[str], data: bytes) -> Path:
         with atomic_write(target) as partial:
             partial.write_bytes(data)
     except OSError as error:
-        raise RunFolderError(f"{path}: cannot be written: {error.strerror or error}") from error
+        reason = error.strerror or error
+        if not target.parent.exists():
+            reason = f"there is no folder {target.parent}"
+        raise RunFolderError(f"{path}: cannot be written: {reason}") from error
     return target
 
 

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -93,25 +93,35 @@ class LineSink:
         self._every = every
         self._seconds = seconds
         self._due: dict[str, float] = {}
+        self._explains = every != MonitorConfig().log_every_n_steps
+        """Whether to say, once, that lines are held back: those who chose their number wait for them."""
+        self._held_back = False
 
     def write(self, records: Sequence[LogRecord]) -> None:
         """Log the lines of these records."""
         logger = get_logger()
         if not logger.isEnabledFor(logging.INFO):
             return
-        for sample in self._shown(records):
+        shown = self._shown(records)
+        for sample in shown:
             logger.info("step %d · %s", sample.step, memory_line(sample))
+        if shown and self._held_back and self._explains:
+            self._explains = False
+            logger.info(
+                "these lines: the latest step, every %g s at most; monitor.line_seconds=0 shows each", self._seconds
+            )
         for record in records:
             if isinstance(record, Mapping) and record["type"] == "signal":
                 logger.warning("%s", signal_line(record))
 
-    def _shown(self, records: Sequence[LogRecord]) -> Iterable[MemorySample]:
+    def _shown(self, records: Sequence[LogRecord]) -> Collection[MemorySample]:
         samples = [record.sample for record in records if isinstance(record, SampleRow)]
         due = [sample for sample in samples if sample.step % self._every == 0]
         if not self._seconds:
             return due
         latest = {sample.device: sample for sample in due if sample.time >= self._due.get(sample.device, 0.0)}
         self._due.update((device, sample.time + self._seconds) for device, sample in latest.items())
+        self._held_back |= len(latest) < len(due)
         return latest.values()
 
     def close(self) -> None:

@@ -193,9 +193,11 @@ class MemoryCallback(Lifecycle):
 
     def watch(self, model: torch.nn.Module, *optimizers: torch.optim.Optimizer) -> None:
         """Name a model's tensors in the address book; optimizers that are not given are found at their first step."""
-        if self.profiler is not None:
-            with Unseen():
-                self._guard.run("watch", self.profiler.watch, model, *optimizers)
+        if self.profiler is None:
+            self._warn_of_misuse("watch()")
+            return
+        with Unseen():
+            self._guard.run("watch", self.profiler.watch, model, *optimizers)
 
     def step(self) -> None:
         """Record the end of a training step. Never raises, never waits, does nothing in a forked child.

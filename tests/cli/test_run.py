@@ -231,6 +231,15 @@ def test_a_script_that_never_trains_says_so(tmp_path: Path) -> None:
     assert "no training step was seen" in done.stderr
 
 
+def test_wrong_arguments_of_the_program_are_its_own_matter(tmp_path: Path) -> None:
+    script = _write(tmp_path / "train.py", "import argparse; argparse.ArgumentParser().parse_args()")
+
+    done = _run(tmp_path, script, "--nope")
+
+    assert (done.returncode, list((tmp_path / "runs").glob("*"))) == (2, [])
+    assert done.stderr.splitlines()[-1] == "train.py: error: unrecognized arguments: --nope"
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -37,6 +37,7 @@ CELLS = {
     "preset": "%%tbmem -c nope\n1",
     "key": "%%tbmem monitor.devise=2\n1",
     "word": "%%tbmem train.py\n1",
+    "missing": "import tbmem\ntbmem.show('missing')",
     "off": "%%tbmem enabled=false\n3",
     "summary": "memory.summary",
     "findings": "memory.summary.verdicts",
@@ -145,6 +146,10 @@ def test_a_wrong_option_is_one_line(cells: dict[str, Cell], cell: str, line: str
     assert said.startswith("UsageError: ")
     assert len(said.splitlines()) == 1
     assert cells[cell].value == ""  # the cell was not run
+
+
+def test_an_error_of_tbmem_is_one_line_and_no_traceback(cells: dict[str, Cell]) -> None:
+    assert re.fullmatch("FileFormatError: missing: no such file or folder.*", cells["missing"].error)
 
 
 def test_switched_off_it_shows_nothing(cells: dict[str, Cell]) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tbmem.config.schema import MonitorConfig
 from tbmem.model.monitor_log import LogRecord, RowBuilder, SampleRow
 from tbmem.runtime.background_writer import (
     CLOSE_ROWS,
@@ -228,8 +229,22 @@ def test_short_steps_have_a_line_in_two_seconds_the_latest_one(
         for batch in steps:
             sink.write([row for pair in batch for row in pair])
     # then
-    shown = [int(message.split()[1]) for message in caplog.messages]
+    shown = [int(message.split()[1]) for message in caplog.messages if message.startswith("step")]
     assert shown == [5, 5, 25, 25, 45, 45]
+    # and who has chosen the number of steps is told once
+    others = [message for message in caplog.messages if not message.startswith("step")]
+    assert others == ["these lines: the latest step, every 2 s at most; monitor.line_seconds=0 shows each"]
+
+
+def test_by_default_nothing_is_said_of_lines_that_are_held_back(
+    caplog: pytest.LogCaptureFixture, make_sample: MakeSample
+) -> None:
+    sink = LineSink(MonitorConfig().log_every_n_steps, seconds=2.0)
+
+    with caplog.at_level("INFO", logger="tbmem"):
+        sink.write([row for step in range(1, 51) for row in _timed(make_sample, step)])
+
+    assert [message.split(" · ")[0] for message in caplog.messages] == ["step 50", "step 50"]
 
 
 def _timed(make_sample: MakeSample, step: int) -> list[SampleRow]:

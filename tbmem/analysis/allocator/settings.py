@@ -91,7 +91,7 @@ def parse_settings(text: str) -> AllocatorSettings:
         if key not in known | _IGNORED:
             close = difflib.get_close_matches(key, known | _IGNORED, n=1)
             hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(sorted(known))}"
-            raise ConfigError(f"PYTORCH_ALLOC_CONF: {key} is not a setting of the allocator{hint}")
+            raise ConfigError(f"allocator settings: {key} is none of them{hint}")
     changes: dict[str, Any] = {}
     # torch reads this key first, as the default and the minimum of two others
     least = AllocatorSettings.large_segment_size // MIB
@@ -104,7 +104,7 @@ def parse_settings(text: str) -> AllocatorSettings:
         elif key in _PARSERS:
             changes[key] = _PARSERS[key](key, value)
         elif key == "backend" and value != "native":
-            raise ConfigError(f"PYTORCH_ALLOC_CONF: backend:{value} is not supported; only native is simulated")
+            raise ConfigError(f"allocator settings: backend:{value} is not supported; only native is simulated")
     return AllocatorSettings(**changes)
 
 
@@ -177,22 +177,22 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
     while rest:
         match = re.match(r"([^,:\[\]]+):(\[[^\]]*\]|[^,:\[\]]+)(,|$)", rest)
         if match is None:
-            raise ConfigError(f"PYTORCH_ALLOC_CONF: cannot read {rest!r}; write key:value,key:value")
+            raise ConfigError(f"allocator settings: cannot read {rest!r}; write key:value,key:value")
         yield match[1], match[2]
         rest = rest[match.end() :].lstrip(",")
 
 
 def _number(key: str, value: str, least: int = 0) -> int:
     if not (value.isascii() and value.isdigit()):
-        raise ConfigError(f"PYTORCH_ALLOC_CONF: {key}:{value} is not a whole number")
+        raise ConfigError(f"allocator settings: {key}:{value} is not a whole number")
     if int(value) < least:
-        raise ConfigError(f"PYTORCH_ALLOC_CONF: {key}:{value} must be {least} or more")
+        raise ConfigError(f"allocator settings: {key}:{value} must be {least} or more")
     return int(value)
 
 
 def _boolean(key: str, value: str) -> bool:
     if value not in ("True", "False"):
-        raise ConfigError(f"PYTORCH_ALLOC_CONF: {key}:{value} must be True or False")
+        raise ConfigError(f"allocator settings: {key}:{value} must be True or False")
     return value == "True"
 
 
@@ -203,7 +203,7 @@ def _share(key: str, value: str) -> float:
         share = -1.0
     inside = 0 < share < 1 if key == "garbage_collection_threshold" else 0 <= share <= 1
     if not inside:
-        raise ConfigError(f"PYTORCH_ALLOC_CONF: {key}:{value} must be a number between 0 and 1")
+        raise ConfigError(f"allocator settings: {key}:{value} must be a number between 0 and 1")
     return share
 
 
@@ -214,7 +214,7 @@ def _divisions(key: str, value: str) -> tuple[int, ...]:
     for entry in filter(None, value[1:-1].split(",")):
         boundary, colon, text = entry.partition(":")
         if not colon:
-            raise ConfigError(f"PYTORCH_ALLOC_CONF: {key}:{value}: write size:steps, as in [256:4,512:2,>:1]")
+            raise ConfigError(f"allocator settings: {key}:{value}: write size:steps, as in [256:4,512:2,>:1]")
         steps = 0 if text == "0" else _power_of_two(key, text)
         if boundary == ">":
             divisions[last + 1 :] = [steps] * (INTERVALS - last - 1)
@@ -230,7 +230,7 @@ def _divisions(key: str, value: str) -> tuple[int, ...]:
 def _power_of_two(key: str, value: str) -> int:
     number = _number(key, value)
     if number < 1 or number & (number - 1):
-        raise ConfigError(f"PYTORCH_ALLOC_CONF: {key}: {value} is not a power of two")
+        raise ConfigError(f"allocator settings: {key}: {value} is not a power of two")
     return number
 
 

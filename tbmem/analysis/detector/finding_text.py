@@ -68,7 +68,7 @@ def leak(
     else:
         parts += [text for text in (conclusion.cause, conclusion.reason) if text]
     if ahead is not None and ahead.steps < _FAR:
-        time = "" if ahead.seconds is None else f" ({format_duration(ahead.seconds)})"
+        time = "" if ahead.seconds is None else f" ({format_duration(ahead.seconds)} at this speed)"
         parts.append(f"out of memory in ~{format_count(ahead.steps)} steps{time}")
     evidence = {**_numbers(seen), **_forecast_numbers(ahead), "known_by": known_by, "holder": None}
     if alive is not None:

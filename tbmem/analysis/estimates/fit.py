@@ -131,6 +131,10 @@ class Estimate:
     """Of most of their bytes."""
     architecture: str = ""
     """Of a config file: ``'LlamaForCausalLM of transformers 5.23.0'``."""
+    optimizer: str = ""
+    """Its class; empty without one."""
+    sequence: int | None = None
+    """Tokens of a sample, where that is known."""
     executed: str = ""
     """Kind of fake tensors, and torch's version."""
     alternatives: tuple[Alternative, ...] = ()
@@ -255,6 +259,8 @@ def estimate_from_run(
         parameters=int(run.about.get("parameters", 0)),
         dtype=str(run.about.get("dtype", "")),
         architecture=str(run.about.get("architecture", "")),
+        optimizer=str(run.about.get("optimizer", "")),
+        sequence=run.about.get("sequence"),
         executed=_executed(run.about),
     )
 

@@ -79,6 +79,7 @@ class HostOptimizer:
     def __init__(self, job: Job, parameters: Iterable[nn.Parameter]) -> None:
         self._pairs = [(parameter, nn.Parameter(parameter.detach().to("cpu"))) for parameter in parameters]
         self._inner = make_optimizer(job, [copy for _, copy in self._pairs])
+        self.name = "" if self._inner is None else f"{type(self._inner).__name__} in host memory"
 
     def step(self) -> None:
         """Copy gradients to the host, step, and copy parameters back."""

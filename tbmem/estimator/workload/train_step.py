@@ -200,6 +200,15 @@ class Training:
             for value in self._state_of(optimizer, parameter).values():
                 self.observer.mark(value, Category.OPTIMIZER_STATE, owner(name))
 
+    @property
+    def optimizer_name(self) -> str:
+        """Class of the optimizer; empty without one."""
+        if self.optimizer is None:
+            return ""
+        if isinstance(self.optimizer, HostOptimizer):
+            return self.optimizer.name
+        return type(self.optimizer).__name__
+
     def _optimizer(self) -> torch.optim.Optimizer | HostOptimizer | None:
         if self.job.inference:
             return None

@@ -53,6 +53,8 @@ class Workload:
     """Whether model and batch already have the job's dtype."""
     architecture: str = ""
     """Class and library of the model, if its name does not say it."""
+    sequence: int | None = None
+    """Tokens of a sample, where that is known."""
 
 
 def make_workload(job: Job) -> Workload:
@@ -99,6 +101,7 @@ def _decoder(job: Job, shape: DecoderShape) -> Workload:
         batch=(numbers, torch.zeros_like(numbers)),
         loss=_next_token_loss,
         forward=lambda model, batch: model(batch[0]),
+        sequence=length,
     )
 
 
@@ -113,6 +116,7 @@ def _from_config(job: Job, path: Path) -> Workload:
 
     dtype = None if job.dtype is None else dtype_of(job.dtype)
     model, batch, architecture = transformers_model(path, job, dtype)
+    tokens = batch.get("input_ids")
     return Workload(
         model=model,
         batch=batch,
@@ -121,6 +125,7 @@ def _from_config(job: Job, path: Path) -> Workload:
         typed=True,
         has_values=True,
         architecture=architecture,
+        sequence=None if tokens is None else tokens.shape[1],
     )
 
 

@@ -66,8 +66,10 @@ def _headline(estimate: Estimate) -> str:
     dtype = f" in {estimate.dtype}{amp}" if estimate.dtype else ""
     rank = f", rank {job.rank} of {job.world_size}" if job.world_size > 1 else ""
     batch = "the factory's own batch" if job.own_batch else f"batch {job.batch}"
-    batch += f" of {job.sequence}" if job.sequence else ""
-    return f"{job.model}{architecture}: {estimate.parameters:,} parameters{dtype}, {batch}{rank}, on {estimate.gpu}"
+    batch += f" of {estimate.sequence} tokens" if estimate.sequence else ""
+    trained = "inference" if job.inference else estimate.optimizer
+    parts = (f"{estimate.parameters:,} parameters{dtype}", batch, trained)
+    return f"{job.model}{architecture}: {', '.join(filter(None, parts))}{rank}, on {estimate.gpu}"
 
 
 def _table(title: str, rows: Mapping[str, int], limit: int | None = None) -> Iterator[str]:

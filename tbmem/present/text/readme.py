@@ -19,6 +19,10 @@ from tbmem.present.text.run_end import peak_line
 from tbmem.units import format_bytes, format_duration, format_moment, format_share
 
 _KNOWN_BY = {"known": "its name", "inferred": "inference", "mixed": "both", "none": "nobody"}
+_RECORDED_PEAKS = (
+    "peaks of recordings are of what torch allocates in their steps; the peak of the run is of all steps, and on the"
+    " CPU of the whole process"
+)
 _CATEGORIES = 5
 _LINES = 5
 _FILES = (
@@ -167,8 +171,10 @@ def run_lines(report: RunReport, recorded: Sequence[Recorded]) -> list[str]:
     lines += [f"step {finding.last_step}: {finding_line(finding)}" for finding in reported] or ["no findings"]
     for recording in recorded:
         peak = recording.analysis.main.peak
-        text = f"{recording.file}: peak {format_bytes(peak.bytes)} in the {word_of(peak.phase)} {peak.line}"
-        lines.append(text.rstrip())
+        height = f"peak {format_bytes(peak.bytes)} of {recording.analysis.main.measure} bytes"
+        lines.append(f"{recording.file}: {height} in the {word_of(peak.phase)} {peak.line}".rstrip())
+    if recorded:
+        lines.append(_RECORDED_PEAKS)
     return [*lines, *(f"not known: {note}" for note in report.notes)]
 
 

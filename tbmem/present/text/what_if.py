@@ -16,6 +16,9 @@ _HEADER = (
     *("at the end", "cached", "fragmented", "segments"),
 )
 
+_FULL = 95.0
+"""Percent of reserved memory allocated at the peak, from which on settings can hardly save any."""
+
 
 def what_if_lines(name: str, replays: Sequence[WhatIf]) -> Iterator[str]:
     """One table for each device of a recording: as recorded, and under the other settings."""
@@ -30,6 +33,7 @@ def what_if_lines(name: str, replays: Sequence[WhatIf]) -> Iterator[str]:
                     f"out of memory under {outcome.settings} after {100 * outcome.replayed:.0f} % of the recording,"
                     f" where its row ends: {outcome.failure}."
                 )
+        yield from _conclusion(replay)
         yield from _refused_lines(replay)
         if replay.note:
             yield replay.note
@@ -63,6 +67,23 @@ def _row(outcome: ReplayFigures, before: ReplayFigures) -> tuple[str, ...]:
         format_bytes(outcome.end_fragmented),
         str(outcome.segments),
     )
+
+
+def _conclusion(replay: WhatIf) -> Iterator[str]:
+    """Which of the settings needs the least, where replays can be compared."""
+    complete = [outcome for outcome in replay.after if not outcome.failure]
+    if replay.before.failure or not complete:
+        return
+    best, usual = min(complete, key=lambda outcome: outcome.peak_reserved), replay.before.peak_reserved
+    saved = usual - best.peak_reserved
+    if saved > 0:
+        share = f"{100 * saved / usual:.1f} %"
+        yield f"{best.settings} lowers the peak of reserved memory by {format_bytes(saved)} ({share})."
+    else:
+        yield "None of the other settings lowers the peak of reserved memory."
+    used = replay.before.allocated_percent
+    if used >= _FULL:
+        yield f"Settings can save little here: under the recording's own {used:.1f} % of it is allocated."
 
 
 def _refused_lines(replay: WhatIf) -> Iterator[str]:

@@ -143,7 +143,7 @@ def _growth(finding: Finding) -> Iterator[Fact]:
         yield "growth", f"{format_signed(round(rate))} per step since step {finding.first_step}{part}{explained}", ""
     steps, seconds = _number(evidence.get("steps_left")), _number(evidence.get("seconds_left"))
     if steps is not None:
-        time = "" if seconds is None else f" ({format_duration(seconds)})"
+        time = "" if seconds is None else f" ({format_duration(seconds)} at this speed)"
         yield "out of memory in", f"about {format_count(steps)} steps{time} after step {finding.last_step}", ""
 
 

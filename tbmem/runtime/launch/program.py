@@ -32,6 +32,8 @@ _NO_OPTIMIZER = (
     "no optimizer of torch stepped in this process · a loop without one, or in a process that the script starts, calls"
     " MemoryCallback.step() itself; Keras has a callback, docs/keras.md"
 )
+_WRONG_ARGUMENTS = 2
+"""Exit code of argparse, click and others, after which nothing was trained."""
 
 
 class StepCounter:
@@ -151,11 +153,11 @@ class OptimizerRun:
             self.close_steps(error)
             self.memory.stop(error)
 
-    def discard(self) -> None:
-        """End the run without a summary, and remove its folder: it was not worth one."""
+    def discard(self, error: BaseException | None = None) -> None:
+        """End the run, by ``error`` if given, without a summary, and remove its folder: it was not worth one."""
         memory = self.memory
         memory._config = replace(memory.config, output=replace(memory.config.output, summary=False))
-        memory.stop()
+        memory.stop(error)
         if memory.folder is not None:
             shutil.rmtree(memory.folder, ignore_errors=True)
 
@@ -181,7 +183,12 @@ class MonitoredProgram:
 
     def run(self) -> None:
         """Run the program; exceptions and ``SystemExit`` propagate to the interpreter."""
-        self._program.run(self._end)
+        try:
+            self._program.run(self._end)
+        except SystemExit as ended:
+            if ended.code == _WRONG_ARGUMENTS and not self._run.has_stepped:
+                self._run.discard(ended)  # nothing of its own is to stand below the program's usage
+            raise
 
     def _end(self, error: BaseException | None = None) -> None:
         if not self._run.memory.is_active:

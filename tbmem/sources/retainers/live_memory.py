@@ -21,6 +21,7 @@ from tbmem.sources.program import tracked_objects
 from tbmem.sources.program.syntax import SourceCode
 from tbmem.sources.retainers.naming import kind_of, name_of
 from tbmem.sources.retainers.reachability import PLAIN_TENSORS, Reference, ReferenceKind, Traversal
+from tbmem.sources.retainers.retained_size import NODE_BYTES
 from tbmem.sources.torch_state import autograd_graph, storages
 
 _TRAVERSAL = (60_000, 0.25)  # objects and seconds of the traversal over what can be named
@@ -152,12 +153,25 @@ class _Search:
         """What autograd keeps alive because of a tensor that somebody holds: its graph has no name of its own."""
         graph = autograd_graph.Graph(*_GRAPHS)
         for tensor, reference in named:
-            for node in graph.add(tensor.grad_fn) if tensor.grad_fn is not None and reference is not None else ():
+            if tensor.grad_fn is None or reference is None:
+                continue
+            nodes = graph.add(tensor.grad_fn)
+            self._add_nodes(nodes, reference)
+            for node in nodes:
                 part = f"saved by {type(node).__name__}"
                 for saved in autograd_graph.saved(node):
                     if type(saved) in PLAIN_TENSORS:
                         self._add_notes(storages.tensor_notes(saved, Category.ACTIVATION, part), reference)
         self.complete &= graph.complete
+
+    def _add_nodes(self, nodes: list[Any], reference: Reference) -> None:
+        """The nodes themselves: what is left of a graph after its backward pass, on the host whatever the device."""
+        if nodes:
+            size = NODE_BYTES * len(nodes)
+            holder = self._holder(reference)
+            self.live.append(
+                LiveMemory(device="cpu", address=-id(nodes[0]), bytes=size, holder=holder, part="nodes of its graph")
+            )
 
     def _add_arrays(self) -> None:
         for reference in list(self.traversal.references.values()):

@@ -226,7 +226,7 @@ def find_runs(path: str | os.PathLike[str]) -> list[RunFiles]:
     if not folder.is_dir():
         if folder.exists():
             open_regular(folder).close()  # says what it is
-        raise UsageError(f"{folder}: no such file or folder")
+        raise UsageError(f"{folder}: no such file or folder; a log folder or a run's folder is needed")
     logs: dict[Path, list[Path]] = {}
     for log in current_of(sorted(folder.rglob(MONITOR_LOG)), lambda path: path, folder):
         logs.setdefault(run_folder(log, folder), []).append(log)

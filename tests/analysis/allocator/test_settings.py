@@ -71,7 +71,7 @@ def test_divisions_by_interval_reach_down_from_the_first_and_up_from_the_sign() 
         ("roundup_power2_divisions:[5:2]", "power of two"),
         ("backend:cudaMallocAsync", "only native is simulated"),
         ("expandable_segments", "cannot read"),
-        ("zzz:1", "not a setting"),
+        ("zzz:1", "zzz is none of them; there are backend"),
     ],
 )
 def test_what_torch_refuses_is_one_clear_line(text: str, reason: str) -> None:

@@ -49,6 +49,24 @@ def test_a_replay_that_ran_out_of_memory_is_no_saving() -> None:
     )
 
 
+def test_the_conclusion_names_the_best_setting() -> None:
+    worse = replace(AFTER, settings="max_split_size_mb:128", peak_reserved=9 * GIB)
+
+    text = _text(replace(REPLAY, after=(worse, AFTER)))
+
+    assert "expandable_segments:True lowers the peak of reserved memory by 2.00 GiB (25.0 %).\n" in text
+    assert "Settings can save little" not in text
+    assert "None of the other settings lowers" in _text(replace(REPLAY, after=(worse,)))
+    # and where a replay ended before there is none
+    assert "lowers" not in _text(replace(REPLAY, before=replace(BEFORE, failure="no room")))
+
+
+def test_where_almost_all_is_allocated_settings_can_save_little() -> None:
+    text = _text(replace(REPLAY, before=replace(BEFORE, peak_allocated=8_000 * MIB)))
+
+    assert "Settings can save little here: under the recording's own 97.7 % of it is allocated." in text
+
+
 def test_a_request_that_failed_fits_or_not() -> None:
     refused = (FailedRequest(requested=70 * MIB, room=100 * MIB),)
     before, after = replace(BEFORE, served=(False,)), replace(AFTER, served=(True,))

@@ -98,7 +98,7 @@ def test_a_leak_says_who_holds_how_much_where_and_how_long_there_is_room() -> No
         ("held by", "list 'kept'", ""),
         ("line", "", "train.py:6  kept.append(y)"),
         ("growth", "+32.00 MiB per step since step 2; the holder explains 100 % of it", ""),
-        ("out of memory in", "about 137 steps (1 min 30 s) after step 31", ""),
+        ("out of memory in", "about 137 steps (1 min 30 s at this speed) after step 31", ""),
     ]
     assert (story["why"], story["advice"], story["missing"]) == (["tensors are kept"], ["keep numbers"], None)
 

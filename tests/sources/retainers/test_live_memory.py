@@ -13,6 +13,7 @@ from tbmem.analysis.diagnosis.oom_holders import holdings_of
 from tbmem.model.oom import OomHolder
 from tbmem.sources.program.ownership import asking_line, innermost_frame, raising_line
 from tbmem.sources.retainers.live_memory import live_memory
+from tbmem.sources.retainers.retained_size import NODE_BYTES
 from tbmem.units import KIB, MIB
 
 kept_by_a_module: list[torch.Tensor] = []
@@ -77,6 +78,21 @@ def test_graphs_count_to_what_keeps_them() -> None:
     (holding,) = [one for name, one in found.items() if name.startswith("list 'losses'")]
     assert holding.bytes >= 3 * MIB
     assert holding.largest == "saved by MulBackward0"
+
+
+def test_what_is_left_of_a_graph_after_its_backward_pass_is_its_nodes() -> None:
+    # given losses whose graphs have freed what they saved
+    losses = []
+    for _ in range(20):
+        loss = (torch.ones(4, requires_grad=True) * 2).sum()
+        loss.backward()
+        losses.append(loss)
+
+    found = _look()
+
+    (holding,) = [one for name, one in found.items() if name.startswith("list 'losses'")]
+    assert holding.bytes >= 19 * 2 * NODE_BYTES  # the last one is another variable too
+    assert holding.largest == "nodes of its graph"
 
 
 def test_arrays_and_bytes_of_the_host() -> None:
