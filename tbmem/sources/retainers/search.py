@@ -154,8 +154,8 @@ class RetainerSearch:
         collects = gc.isenabled()
         with torch._C.DisableTorchFunction(), gc_paused():
             context = SearchContext(self._sources, self._initial, frame)
-            traversal = Traversal(60_000, 0.25, frame, ObjectTable().generators())
-            objects = ObjectTable()
+            objects = ObjectTable()  # the only one: where many modules are loaded, each costs as much as all the rest
+            traversal = Traversal(60_000, 0.25, frame, objects.generators())
             context.files = tuple(dict.fromkeys((*context.files, *traversal.user_files())))
             if not can_list():
                 context.notes.append(_NO_LIST)
