@@ -186,7 +186,7 @@ class MonitoredProgram:
         try:
             self._program.run(self._end)
         except SystemExit as ended:
-            if ended.code == _WRONG_ARGUMENTS and not self._run.has_stepped:
+            if ended.code == _WRONG_ARGUMENTS and not self._run.has_stepped and not self._run.memory.findings:
                 self._run.discard(ended)  # nothing of its own is to stand below the program's usage
             raise
 
