@@ -48,11 +48,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Fail a test whose mark has invalid arguments; the others run."""
-    try:
-        _limits_of(item)
-    except (TypeError, ValueError) as error:
-        # the function that checks the arguments is named like the mark, which Python's message shows
-        _fail(str(error).lstrip("_"))
+    problem = _problem_of(item)
+    if problem:  # outside of the handler, whose exception pytest would show as well
+        _fail(problem)
 
 
 @pytest.fixture
@@ -159,6 +157,16 @@ def _fail(message: str) -> NoReturn:
 
 def _marks_of(item: pytest.Item) -> list[pytest.Mark | None]:
     return [item.get_closest_marker(name) for name in ("limit_memory", "no_leak")]
+
+
+def _problem_of(item: pytest.Item) -> str:
+    """What is wrong with the arguments of its marks; empty if nothing is."""
+    try:
+        _limits_of(item)
+    except (TypeError, ValueError) as error:
+        # the function that checks the arguments is named like the mark, which Python's message shows
+        return str(error).lstrip("_")
+    return ""
 
 
 def _limits_of(item: pytest.Item) -> tuple[int | None, tuple[int, int] | None]:

@@ -96,6 +96,7 @@ def test_a_mark_that_means_nothing_fails_its_test_and_no_other(mark: str, messag
 
     assert (done.returncode, "1 passed, 1 error" in done.stdout) == (1, True)
     assert message in done.stdout
+    assert "During handling" not in done.stdout
 
 
 def test_the_code_on_the_page(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def read_run(path: str | os.PathLike[str]) -> RunLogs:
     """
     folder = Path(path).expanduser().absolute()
     if not folder.exists():
-        raise FileFormatError(f"{path}: no such file or folder; {_ELSEWHERE}")
+        raise FileFormatError(f"{path}: no such file or folder; a run's folder or its log is needed")
     if folder.name.endswith(IN_FOLDERS) and folder.is_file():
         raise FileFormatError(f"{path}: a recording, not a run; {_ELSEWHERE}")
     logs = sorted(folder.rglob(MONITOR_LOG)) if folder.is_dir() else [folder]
