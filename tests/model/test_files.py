@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tbmem.errors import RunFolderError
 from tbmem.model import files
-from tbmem.model.files import atomic_write, compress
+from tbmem.model.files import atomic_write, compress, write_file
 
 HOSTS = [
     "node7",
@@ -173,3 +174,8 @@ def test_a_pipe_with_a_reader_is_written_to(tmp_path: Path) -> None:
 
     assert os.read(reader, 100) == b"content"
     os.close(reader)
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match=f"x.html: cannot be written: there is no folder {tmp_path / 'none'}"):
+        write_file(tmp_path / "none/x.html", b"")

@@ -228,6 +228,15 @@ def test_exit_without_a_step(logdir: dict[str, Any]) -> None:
     assert [finding.kind for finding in callback.summary.findings] == [FindingKind.SHORT_RUN]
 
 
+def test_a_model_that_is_watched_before_the_start_is_a_warning(
+    logdir: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "tbmem"):
+        MemoryCallback(run=logdir).watch(torch.nn.Linear(2, 2))
+
+    assert [line.split(" of this")[0] for line in _messages(caplog)] == ["watch() was called before start()"]
+
+
 def test_step_outside_of_the_run_is_one_warning(logdir: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     callback = MemoryCallback(run=logdir)
     with caplog.at_level(logging.WARNING, "tbmem"):

@@ -22,6 +22,14 @@ def test_what_a_terminal_and_a_program_see() -> None:
     assert estimate_view(estimate)["formula"]["total"] == 450 * MIB
 
 
+def test_the_first_line_has_what_was_assumed() -> None:
+    estimate = replace(judged(), sequence=1024, optimizer="AdamW")
+    inference = replace(estimate, job=replace(estimate.job, inference=True))
+
+    assert f", batch {estimate.job.batch} of 1024 tokens, AdamW, on " in next(estimate_lines(estimate))
+    assert f", batch {estimate.job.batch} of 1024 tokens, inference, on " in next(estimate_lines(inference))
+
+
 def test_the_formula_and_what_it_leaves_out() -> None:
     # given 450 MiB in the formula, and 20 more of which 5 are communication
     estimate = judged()
