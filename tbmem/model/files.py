@@ -76,9 +76,8 @@ def write_file(path: str | os.PathLike[str], data: bytes) -> Path:
         with atomic_write(target) as partial:
             partial.write_bytes(data)
     except OSError as error:
-        reason = error.strerror or error
-        if not target.parent.exists():
-            reason = f"there is no folder {target.parent}"
+        is_missing = isinstance(error, FileNotFoundError)
+        reason = f"there is no folder {target.parent}" if is_missing else error.strerror or error
         raise RunFolderError(f"{path}: cannot be written: {reason}") from error
     return target
 
