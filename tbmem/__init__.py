@@ -88,7 +88,8 @@ __all__ = sorted(_HOMES)
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module 'tbmem' has no attribute {name!r}")
+        missing = f"module 'tbmem' has no attribute {name!r}"
+        raise AttributeError(missing, name=name, obj=sys.modules[__name__])  # Python names a similar one
     if "torch" not in sys.modules:
         return getattr(import_module(_HOMES[name]), name)
     own_memory = untraced(lambda: import_module("tbmem.sources.counters.own_memory")).own_memory

@@ -17,7 +17,7 @@ _ENOUGH_POINTS = 4
 _SETTLING = 0.25
 """Share of the repetitions of a piece of work in which caches fill; not judged."""
 _HALF = 0.2
-"""Smallest part of the growth that each half of them must have: below it memory has changed its level once."""
+"""Smallest part of the growth that each half must have: below it memory has changed its level once."""
 
 
 class Point(NamedTuple):
@@ -64,11 +64,20 @@ class Splice:
 def growth_rate(points: Sequence[Point]) -> float | None:
     """How fast a level rises, in bytes per step; ``None`` for too few points to tell.
 
-    It is the median of the slopes between points that are far enough apart (Theil and Sen): neither a few outliers nor
-    changes of level move it.
+    It is the median of the slopes between points that are far enough apart (Theil and Sen), which a few outliers do not
+    move. A change of level in the middle does (``steady_growth_rate``).
     """
     ordered = slopes(points) if len(points) >= _ENOUGH_POINTS else []
     return quantile(ordered, 0.5) if ordered else None
+
+
+def steady_growth_rate(points: Sequence[Point]) -> float | None:
+    """The same, but 0 where memory has changed its level once: each half has to rise, or fall, as well."""
+    rate = growth_rate(points)
+    half = len(points) // 2
+    parts = [part for part in (growth_rate(points[:half]), growth_rate(points[half:])) if part is not None]
+    is_steady = rate is None or len(parts) < 2 or min(part * rate for part in parts) >= _HALF * rate * rate
+    return rate if is_steady else 0.0
 
 
 def growth_per_repetition(levels: Sequence[int]) -> float | None:

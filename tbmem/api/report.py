@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,13 +12,13 @@ from tbmem.analysis.recordings.result import Analysis
 from tbmem.analysis.runs.comparison import OddOne, odd_one
 from tbmem.analysis.runs.run_report import RunReport
 from tbmem.api.results import Result
-from tbmem.errors import UsageError
+from tbmem.errors import TbmemError, UsageError
 from tbmem.offline.analyze import analyze_all, load_rules
 from tbmem.offline.live_logs import recordings_alone
 from tbmem.offline.reports.folders import analyze_recordings_of, read_run_report, write_report, write_run_report
 from tbmem.offline.reports.pages import write_html
 from tbmem.present.text.analysis_tables import analyses_text, analyses_view
-from tbmem.present.text.readme import Recorded, run_lines
+from tbmem.present.text.readme import Recorded, recorded_part, run_lines
 from tbmem.units import format_bytes
 
 Path = str | os.PathLike[str]
@@ -40,6 +40,8 @@ class Report(Result):
     page: str | None = None
     """The page that was written."""
     recorded: tuple[Recorded, ...] = ()
+    of_its_run: tuple[str, ...] = ()
+    """What the recordings of a run's folder do not show of it, one sentence each."""
 
     @property
     def odd_one(self) -> OddOne | None:
@@ -66,6 +68,7 @@ class Report(Result):
         elif self.analyses:
             yield analyses_text(self.analyses, self.odd_one)
             yield ""
+            yield from self.of_its_run
         if self.folder is not None:
             yield f"wrote {self.folder}{os.sep}: look at report.html"
         if self.page is not None:
@@ -135,7 +138,24 @@ def report_recordings(
         if name is not None and len(analyses) == 1:
             analyses = (replace(analyses[0], name=name),)
     title = name or (analyses[0].name if len(analyses) == 1 else f"{len(analyses)} recordings")
-    return Report(name=title, run=None, analyses=analyses, folder=folder, skipped=tuple(options.skipped))
+    return Report(
+        name=title,
+        run=None,
+        analyses=analyses,
+        folder=folder,
+        skipped=tuple(options.skipped),
+        of_its_run=tuple(_of_its_run(sources, analyses)),
+    )
+
+
+def _of_its_run(sources: Sequence[Path], analyses: Sequence[Analysis]) -> list[str]:
+    """What the recordings do not show of the run whose folder was named; nothing without one."""
+    if len(sources) != 1 or not os.path.isdir(sources[0]):
+        return []
+    try:
+        return recorded_part(read_run_report(sources[0]), analyses)
+    except TbmemError:  # recordings alone, or those of several runs
+        return []
 
 
 def _report_run(run: Path, out: Path | None, name: str | None, recordings: bool, options: _Options) -> Report:

@@ -64,6 +64,8 @@ def print_recordings(paths: list[str], name: str | None, rules: str | None, out:
     console = terminal()  # in colours, and as wide as it is
     for screen in analyses_screens(result.analyses, result.odd_one):
         console.print(screen)
+    for line in result.of_its_run:
+        console.print(line, soft_wrap=True, markup=False)
     console.print(f"\nwrote {result.folder}{os.sep}: look at report.html", soft_wrap=True, markup=False)
 
 

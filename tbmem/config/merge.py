@@ -31,6 +31,8 @@ _LONGEST_VALUE = 100
 _ALIKE = 0.7
 """How alike two names are, of 1, if one may be meant by the other; "foo" and "oom" are by 0.67."""
 _SECTIONS = [field.name for field in fields(Config)]
+_ARGUMENTS = ("on_finding", "sinks", "console")
+"""What MemoryCallback takes beside sections."""
 _KEYS = schema_keys()
 _VALUES = {
     "bool": "true or false",
@@ -110,6 +112,9 @@ def _layer_of_file(path: Path) -> Any:
 
 
 def _layer_of_mapping(origin: str, values: Mapping[str, Any] | DictConfig) -> Any:
+    for name in values:
+        if isinstance(name, str) and name.partition(".")[0] not in (*_SECTIONS, *_KEYS):
+            raise _refusal(f"{origin}: {name}", f"unknown key{_did_you_mean(name, (*_KEYS, *_SECTIONS, *_ARGUMENTS))}")
     try:
         if isinstance(values, DictConfig):
             # resolved in place: values may refer to the enclosing configuration

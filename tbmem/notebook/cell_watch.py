@@ -101,6 +101,7 @@ class CellWatch:
         if self._has_run:
             run.end(error)
         else:
+            run.warn_of_no_step(if_none_stepped=False)
             self._discard(run)
 
     def _discard(self, run: OptimizerRun) -> None:

@@ -157,6 +157,8 @@ class Pair(NamedTuple):
     """With their rows; ``None`` if not both have recordings."""
     states: tuple[Sequence[RankState], Sequence[RankState]]
     """Ranks from the live logs; empty without a log."""
+    found: tuple[int, int] = (1, 1)
+    """How many recordings each side has."""
 
     def compared(self, now: float | None = None, without: str = "(traces, snapshots)") -> Comparison:
         """Compare the first with the second.
@@ -169,6 +171,9 @@ class Pair(NamedTuple):
         runs = compare_runs(*map(run_figures, self.states))
         if self.analyses is not None:
             comparison = compare_analyses(*self.analyses)
+            if max(self.found) > 1:
+                each = f"Of {self.found[0]} and {self.found[1]} recordings {before} and {after} are compared"
+                comparison = replace(comparison, notes=(*comparison.notes, f"{each}, the highest that both have."))
         else:
             note = f"Not both have recordings {without}: only what their live logs say is compared."
             comparison = Comparison(before=before, after=after, devices=(), notes=(note,))
@@ -183,14 +188,15 @@ class Pair(NamedTuple):
 
     def reversed(self) -> Pair:
         """The second first."""
-        return Pair(self.names[::-1], self.analyses and self.analyses[::-1], self.states[::-1])
+        return Pair(self.names[::-1], self.analyses and self.analyses[::-1], self.states[::-1], self.found[::-1])
 
 
 def read_pair(before: Source, after: Source, *, table: CategoryTable | None = None) -> Pair:
     """Read two recordings or runs; arguments and errors as for ``compare``."""
     states = _states(before), _states(after)
     try:
-        first, second = _counterparts(_analyses(before, table), _analyses(after, table))
+        found = _analyses(before, table), _analyses(after, table)
+        first, second = _counterparts(*found)
     except NothingFoundError:
         if not compare_runs(*map(run_figures, states)):
             raise
@@ -198,7 +204,7 @@ def read_pair(before: Source, after: Source, *, table: CategoryTable | None = No
         return Pair((names[0], names[1]), None, states)  # only paths have logs
     if first.path != second.path and (first.name == second.name or (_is_folder(before) and _is_folder(after))):
         first, second = (replace(each, name=f"{Path(each.path).parent.name}/{each.name}") for each in (first, second))
-    return Pair((first.name, second.name), (first, second), states)
+    return Pair((first.name, second.name), (first, second), states, (len(found[0]), len(found[1])))
 
 
 def _states(source: Source) -> list[RankState]:

@@ -10,6 +10,8 @@ from tbmem.model.finding import Finding
 from tbmem.runtime.metric_sinks import RunInfo
 from tbmem.sinks.gauges import GaugeSink
 
+_LAST_PORT = 65535
+
 
 class PrometheusSink(GaugeSink):
     """Gauges such as ``tbmem_memory_allocated_bytes{run, rank, device}``, and a counter of findings.
@@ -24,8 +26,8 @@ class PrometheusSink(GaugeSink):
     def __init__(self, target: str | int = 9464, registry: CollectorRegistry | None = None) -> None:
         self._file = str(target).removesuffix(".prom") if str(target).endswith(".prom") else None
         address, _, port = str(target).rpartition(":")
-        if self._file is None and not port.isdecimal():
-            raise ValueError("takes a port, address:port, or a file that ends in .prom")
+        if self._file is None and not (port.isdecimal() and int(port) <= _LAST_PORT):
+            raise ValueError(f"takes a port up to {_LAST_PORT}, address:port, or a file that ends in .prom")
         self._address = address or "0.0.0.0"  # nosec B104  # Prometheus asks from another machine
         self._port, self._given = port, registry
 

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 from scipy.stats import theilslopes
 
-from tbmem.analysis.growth_rate import Point, Splice, StepTime, growth_per_repetition, growth_rate, thinned
+from tbmem.analysis.growth_rate import (
+    Point,
+    Splice,
+    StepTime,
+    growth_per_repetition,
+    growth_rate,
+    steady_growth_rate,
+    thinned,
+)
 from tests.conftest import MIB
 
 
@@ -21,6 +29,18 @@ def test_it_is_nearly_the_one_of_theil_and_sen() -> None:
 def test_stairs_have_the_rate_of_the_ramp_below_them(every: int) -> None:
     points = [Point(step, step // every * every * MIB) for step in range(0, 400, 4)]
     assert growth_rate(points) == pytest.approx(MIB, rel=0.01)
+
+
+@pytest.mark.parametrize("at", [25, 50, 75])
+def test_one_change_of_level_is_no_growth(at: int) -> None:
+    points = [Point(step, 64 * MIB if step < at else 128 * MIB) for step in range(100)]
+    assert steady_growth_rate(points) == 0
+
+
+@pytest.mark.parametrize("slope", [MIB, -MIB, 0])
+def test_what_rises_in_both_halves_is_growth(slope: int) -> None:
+    points = [Point(step, slope * step) for step in range(100)]
+    assert steady_growth_rate(points) == growth_rate(points) == slope
 
 
 def test_three_points_tell_nothing() -> None:

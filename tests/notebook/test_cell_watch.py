@@ -48,6 +48,17 @@ def test_without_steps_no_file_is_left(shell: Shell, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_optimizer_that_is_not_there_is_told(shell: Shell, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    watched = watch(shell, tmp_path, "--step-on Adm")
+    with caplog.at_level("WARNING", "tbmem"):
+        train(3)
+        watched.end()
+
+    assert caplog.messages == [
+        "no training step was seen: --step-on Adm counts none of the optimizers that stepped (SGD)"
+    ]
+
+
 def test_a_folder_that_was_there_stays(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
 

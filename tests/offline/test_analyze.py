@@ -205,6 +205,9 @@ def test_of_two_folders_the_recordings_of_one_name_are_compared(tmp_path: Path) 
     peak = comparison.devices[0].peak
     assert (peak.before, peak.after) == (1000, 1500)
     assert (comparison.before, comparison.after) == ("old/part1", "new/part1")
+    assert comparison.notes[-1] == (
+        "Of 3 and 2 recordings old/part1 and new/part1 are compared, the highest that both have."
+    )
 
 
 def test_compare_runs(demo_run: Path, tmp_path: Path) -> None:

@@ -106,6 +106,7 @@ def test_a_port_that_is_taken_is_told_and_nothing_else(samples: list[MemorySampl
     assert problem.startswith("sink prometheus is off: OSError")
 
 
-def test_a_target_that_is_none() -> None:
-    with pytest.raises(ConfigError, match=r"output.sinks: prometheus:x: takes a port, address:port, or a file"):
-        find_sinks(["prometheus:x"])
+@pytest.mark.parametrize("target", ["x", "99999", "127.0.0.1:65536"])
+def test_a_target_that_is_none(target: str) -> None:
+    with pytest.raises(ConfigError, match=r"prometheus:\S+: takes a port up to 65535, address:port, or a file"):
+        find_sinks([f"prometheus:{target}"])

@@ -186,7 +186,10 @@ class Detector:
             is_known = shift is not None and shift.first_step == excursion.first_step
             if is_known or excursion.height < self._least_shift * excursion.usual:
                 return None
-            return finding_text.level_shift(sample, channel, excursion)
+            # what is held since then was not made where that step's memory was highest
+            is_peak = channel is not Channel.ALLOCATED
+            running = self._running_at(range(excursion.first_step, excursion.last_step + 1)) if is_peak else RunningAt()
+            return finding_text.level_shift(sample, channel, excursion, running)
         if excursion.kind is ExcursionKind.PERIODIC:
             is_news = self._history.note_period(channel, excursion)
             running = self._running_at(excursion.members)

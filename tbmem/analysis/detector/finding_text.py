@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from tbmem.analysis.detector.forecast import Forecast
 from tbmem.analysis.detector.spike_test import Excursion
-from tbmem.analysis.diagnosis.advice import ADVICE, LEAK_IN_WORKERS
+from tbmem.analysis.diagnosis.advice import ADVICE, LEAK_IN_WORKERS, recording_of
 from tbmem.model.evidence import Channel, CodeLine, Conclusion, Outcome, RunningAt, Suspicion
 from tbmem.model.finding import Facts, Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
@@ -165,16 +165,18 @@ def spike(
         verb = "held" if channel is Channel.ALLOCATED else "reached"
         message = f"{step} {verb} {level}, {_above_usual(excursion)}"
     message += _running(running)
-    return _of_excursion(FindingKind.SPIKE, sample, channel, excursion, message, phase=phase, **_line_facts(running))
+    finding = _of_excursion(FindingKind.SPIKE, sample, channel, excursion, message, phase=phase, **_line_facts(running))
+    recording = recording_of(excursion.first_step)
+    return replace(finding, advice=f"{finding.advice}; another run records it with {recording}")
 
 
-def level_shift(sample: MemorySample, channel: Channel, excursion: Excursion) -> Finding:
-    """Steps need more than before, for good."""
+def level_shift(sample: MemorySample, channel: Channel, excursion: Excursion, running: RunningAt = _UNKNOWN) -> Finding:
+    """Steps need more than before, for good; ``running`` was at the first peak of these."""
     verb = "holds" if channel is Channel.ALLOCATED else "needs"
     more = f"since step {excursion.first_step} each step {verb} {format_signed(excursion.height)} more"
     levels = f"{format_bytes(excursion.usual)} before, {_level(channel, excursion)} now{_kept(excursion)}"
-    message = f"{more} ({levels})"
-    return _of_excursion(FindingKind.LEVEL_SHIFT, sample, channel, excursion, message)
+    message = f"{more} ({levels}){_running(running)}"
+    return _of_excursion(FindingKind.LEVEL_SHIFT, sample, channel, excursion, message, **_line_facts(running))
 
 
 def periodic(sample: MemorySample, channel: Channel, excursion: Excursion, running: RunningAt = _UNKNOWN) -> Finding:

@@ -9,6 +9,8 @@ from tbmem.model.finding import FindingKind
 CONF = "PYTORCH_CUDA_ALLOC_CONF"
 """The variable that the CUDA allocator of every torch reads; 2.9's does not read PYTORCH_ALLOC_CONF."""
 
+_WARMUP = 2
+"""Steps in which the profiler warms up before the one that is to be recorded, as by default."""
 LEAK_IN_WORKERS = (
     "a DataLoader worker keeps something: bound what the data set's __getitem__ and collate_fn store; keep a list of"
     " many Python objects as one numpy array or tensor, because each worker gradually copies a list that it reads"
@@ -37,3 +39,9 @@ ADVICE: Mapping[FindingKind, str] = {
     ),
 }
 """A kind without an entry needs no advice."""
+
+
+def recording_of(step: int) -> str:
+    """The settings by which another run records a step, from 1: ``'profiling.wait=0 profiling.warmup=2 ...'``."""
+    warmup = min(_WARMUP, step - 1)
+    return f"profiling.wait=0 profiling.warmup={warmup} profiling.skip_first={step - 1 - warmup}"

@@ -95,8 +95,8 @@ def _check_peak(device: DeviceHistory, check: str, limit: float, requirement: st
     peak = device.peak
     if peak is None:
         raise UsageError(f"{device.place}: no peak is known, so {check} cannot be determined")
-    own = f" ({format_bytes(peak.of_the_program)} without tbmem's own {format_bytes(peak.own)})" if peak.own else ""
-    message = f"peak {format_bytes(peak.bytes)} in step {peak.step}{own}, {requirement}"
+    own = f" ({format_bytes(peak.bytes)} with tbmem's own {format_bytes(peak.own)})" if peak.own else ""
+    message = f"peak {format_bytes(peak.of_the_program)} in step {peak.step}{own}, {requirement}"
     return _compare(device, check, peak.of_the_program, limit, message)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tbmem.analysis.growth_rate import Point, Splice, StepTime, growth_rate
+from tbmem.analysis.growth_rate import Point, Splice, StepTime, steady_growth_rate
 from tbmem.model.columns import F64
 from tbmem.model.monitor_log import SampleRow
 from tbmem.model.run_summary import Peak
@@ -118,8 +118,11 @@ class DeviceHistory:
         return self._peak.peak
 
     def growth_per_step(self) -> float | None:
-        """Growth of the low-water mark in bytes per step after the start of the run; ``None`` with too few points."""
-        return growth_rate(self._low_water[int(len(self._low_water) * _SETTLING) :])
+        """Growth of the low-water mark in bytes per step after the start of the run; ``None`` with too few points.
+
+        0 where it has changed its level once.
+        """
+        return steady_growth_rate(self._low_water[int(len(self._low_water) * _SETTLING) :])
 
 
 class BoundedMaxima:

@@ -106,6 +106,14 @@ class RunReport:
     host: str
     notes: tuple[str, ...]  # gaps in the logs, one sentence each
 
+    @property
+    def unrecorded_peaks(self) -> tuple[Peak, ...]:
+        """The peaks of devices in steps that no profiler window holds."""
+        windows = [(window["rank"], range(window["first_step"], window["last_step"] + 1)) for window in self.windows]
+        return tuple(
+            peak for peak in self.peaks if not any(peak.rank == rank and peak.step in steps for rank, steps in windows)
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """The report as plain JSON values."""
         return {

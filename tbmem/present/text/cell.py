@@ -22,7 +22,10 @@ def cell_heading(cell: CellMemory) -> str:
 
 
 def levels_line(levels: CellLevels) -> str:
-    """``'GPU 0: allocated 1.00 GiB before, 1.50 GiB after (+512.00 MiB) · peak 3.20 GiB (40 % of 8.00 GiB)'``."""
+    """``'GPU 0: allocated 1.00 GiB before, 1.50 GiB after (+512.00 MiB) · peak in the cell 3.20 GiB'``.
+
+    A run's peak is of its steps, and may be lower.
+    """
     parts = []
     known = [(value, word) for value, word in ((levels.before, "before"), (levels.after, "after")) if value is not None]
     if known:
@@ -30,7 +33,7 @@ def levels_line(levels: CellLevels) -> str:
         parts.append(f"allocated {', '.join(f'{format_bytes(value)} {word}' for value, word in known)}{change}")
     if levels.peak is not None:
         share = f" ({format_share(levels.peak, levels.total)})" if levels.total else ""
-        parts.append(f"{peak_word(levels.counter)} {format_bytes(levels.peak)}{share}")
+        parts.append(f"{peak_word(levels.counter)} in the cell {format_bytes(levels.peak)}{share}")
     return f"{device_label(levels.device)}: {SEPARATOR.join(parts) or 'no counters'}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from tbmem.analysis.diagnosis.advice import recording_of
 from tbmem.analysis.recordings.result import Analysis, DeviceAnalysis
 from tbmem.analysis.runs.comparison import OddOne
 from tbmem.analysis.runs.run_report import RunReport
@@ -23,6 +24,8 @@ _RECORDED_PEAKS = (
     "peaks of recordings are of what torch allocates in their steps; the peak of the run is of all steps, and on the"
     " CPU of the whole process"
 )
+_SAME = 1.05
+"""How far above the peaks of all recordings that of the run is at least where none of them holds it."""
 _CATEGORIES = 5
 _LINES = 5
 _FILES = (
@@ -173,9 +176,21 @@ def run_lines(report: RunReport, recorded: Sequence[Recorded]) -> list[str]:
         peak = recording.analysis.main.peak
         height = f"peak {format_bytes(peak.bytes)} of {recording.analysis.main.measure} bytes"
         lines.append(f"{recording.file}: {height} in the {word_of(peak.phase)} {peak.line}".rstrip())
-    if recorded:
-        lines.append(_RECORDED_PEAKS)
+    lines += recorded_part(report, [recording.analysis for recording in recorded])
     return [*lines, *(f"not known: {note}" for note in report.notes)]
+
+
+def recorded_part(report: RunReport, analyses: Sequence[Analysis]) -> list[str]:
+    """What the recordings of a run show of it, where there are some: its highest step may be in none."""
+    if not analyses:
+        return []
+    highest = {device.name: device.peak.bytes for analysis in analyses for device in analysis.devices}
+    missing = [peak for peak in report.unrecorded_peaks if peak.bytes > _SAME * highest.get(peak.device, 0)]
+    lines = [
+        f"{peak_line(peak)}: no recording holds this step; another run does with {recording_of(peak.step)}"
+        for peak in missing
+    ]
+    return [*lines, _RECORDED_PEAKS]
 
 
 def run_text(report: RunReport, recorded: Sequence[Recorded], written: str = "") -> str:

@@ -111,7 +111,8 @@ def _heading(view: dict[str, Any], width: int) -> list[Text]:
         name = f"…{name[len(name) - width + 1 :]}"  # the name is the last part of the path
     speed = view["steps_per_second"]
     parts = [name, *view["status_text"].split(SEPARATOR), f"step {view['step']}"]
-    first, *others = _packed([*parts, format_speed(speed)] if speed else parts, width, indent="")
+    parts += [f"{format_speed(speed)} unprofiled"] if speed else []
+    first, *others = _packed(parts, width, indent="")
     return [Text.assemble((name, "bold"), first[len(name) :]), *map(Text, others)]
 
 

@@ -28,9 +28,10 @@ _TWO_OPTIMIZERS = (
     "two optimizers (%s, %s): steps are counted by the first; --step-on 2, --step-on each or a class's name chooses"
     " otherwise"
 )
+_OTHERS_STEPPED = "no training step was seen: --step-on %s counts none of the optimizers that stepped (%s)"
 _NO_OPTIMIZER = (
-    "no optimizer of torch stepped in this process · a loop without one, or in a process that the script starts, calls"
-    " MemoryCallback.step() itself; Keras has a callback, docs/keras.md"
+    "no training step was seen: no optimizer of torch stepped in this process · a loop without one, or in a process"
+    " that the script starts, calls MemoryCallback.step() itself; Keras has a callback, docs/keras.md"
 )
 _WRONG_ARGUMENTS = 2
 """Exit code of argparse, click and others, after which nothing was trained."""
@@ -54,7 +55,7 @@ class StepCounter:
         self.seen: list[str] = []
         """Classes of the optimizers that have stepped, in the order of their first steps."""
         self._on_step = on_step
-        self._choice = choice
+        self.choice = choice
         self._known: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._leader: weakref.ref[torch.optim.Optimizer] | None = None
         self._others = 0
@@ -100,15 +101,15 @@ class StepCounter:
         if optimizer not in self._known:
             self._note_optimizer(optimizer)
         self._others += 1
-        if self._choice == EACH:
+        if self.choice == EACH:
             return True
         kind = type(optimizer).__name__
         if self._leader is not None and self._leader() is not None:
             is_chosen = self._others > _MAX_OTHER_STEPS
-        elif self._choice.isdigit():
-            is_chosen = len(self.seen) >= int(self._choice)  # if the chosen one is deleted: any other
+        elif self.choice.isdigit():
+            is_chosen = len(self.seen) >= int(self.choice)  # if the chosen one is deleted: any other
         else:
-            is_chosen = self._choice in (FIRST, kind)
+            is_chosen = self.choice in (FIRST, kind)
         if is_chosen:
             if self._leader is not None:
                 get_logger().info("steps are counted by another optimizer from here on: %s", kind)
@@ -118,7 +119,7 @@ class StepCounter:
     def _note_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         self._known.add(optimizer)
         self.seen.append(type(optimizer).__name__)
-        if len(self.seen) == 2 and self._choice == FIRST:
+        if len(self.seen) == 2 and self.choice == FIRST:
             get_logger().info(_TWO_OPTIMIZERS, *self.seen)
 
 
@@ -137,11 +138,13 @@ class OptimizerRun:
         if self.memory.is_active:  # or switched off, or a rank that is not monitored
             self._steps.open()
 
-    @property
-    def why_no_step(self) -> str:
-        """Why no step was seen."""
+    def warn_of_no_step(self, *, if_none_stepped: bool) -> None:
+        """Say why no step was seen; of a program in which no optimizer steps at all only ``if_none_stepped``."""
         stepped = ", ".join(self._steps.seen)
-        return f"only {stepped} stepped · see --step-on" if stepped else _NO_OPTIMIZER
+        if stepped:
+            get_logger().warning(_OTHERS_STEPPED, self._steps.choice, stepped)
+        elif if_none_stepped:
+            get_logger().warning(_NO_OPTIMIZER)
 
     def close_steps(self, error: BaseException | None = None) -> None:
         """Count no more steps."""
@@ -195,5 +198,5 @@ class MonitoredProgram:
             return
         self._run.close_steps(error)
         if not self._run.has_stepped and error is None:
-            get_logger().warning("no training step was seen: %s", self._run.why_no_step)
+            self._run.warn_of_no_step(if_none_stepped=True)
         self._run.end(error)

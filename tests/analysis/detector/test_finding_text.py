@@ -44,6 +44,8 @@ def test_the_sentence_names_the_figures_of_the_samples() -> None:
     figures = {name: spike.evidence[name] for name in ("peak_bytes", "usual_bytes", "height_bytes")}
     assert figures == {"peak_bytes": 1100 * MIB, "usual_bytes": 527 * MIB, "height_bytes": 573 * MIB}
     assert findings[-1].message == spike.message
+    # and the advice says how another run records such a step
+    assert spike.advice.endswith("records it with profiling.wait=0 profiling.warmup=2 profiling.skip_first=42")
 
 
 def test_a_spike_names_the_lines_that_were_running() -> None:
@@ -61,6 +63,21 @@ def test_a_spike_names_the_lines_that_were_running() -> None:
     assert [line["line"] for line in spike.evidence["stack"]] == [28, 58]
     assert spike.evidence["operator"] == "lstm"
     assert detector.verdict().message == spike.message
+
+
+def test_a_change_of_level_names_the_lines_of_its_first_peak() -> None:
+    # given steps that reach higher from the 45th on
+    line = CodeLine(file="/home/me/main.py", line=28, function="train", text="loss = model(batch)")
+    detector = Detector(running_at=lambda steps: RunningAt(lines=(line,)) if 45 in steps else RunningAt())
+    samples = [
+        sample._replace(host_peak_rss=1100 * MIB if sample.step >= 45 else 527 * MIB) for sample in _run_with_a_spike()
+    ]
+    # when
+    findings = detector.update_all(samples)
+    # then
+    [shift] = [one for one in findings if one.kind is FindingKind.LEVEL_SHIFT]
+    assert shift.message.endswith(" · highest at main.py:28  loss = model(batch) (train)")
+    assert shift.evidence["line"]["line"] == 28
 
 
 def test_the_figures_of_a_spike_stand_on_the_other_screens() -> None:

@@ -71,6 +71,14 @@ def test_growth_is_that_of_the_floor_after_the_start(make_sample: MakeSample) ->
     assert track.growth_per_step() == pytest.approx(2 * MIB, rel=0.01)
 
 
+def test_a_level_that_has_changed_once_does_not_grow(make_sample: MakeSample) -> None:
+    track = DeviceHistory("cuda:0", 0)
+    for step in range(1, 101):
+        track.add(_row(make_sample, step, 1.0 if step < 60 else 2.0))
+
+    assert track.growth_per_step() == 0
+
+
 def test_three_points_tell_nothing(make_sample: MakeSample) -> None:
     track = DeviceHistory("cuda:0", 0)
     for step in (1, 2, 3):

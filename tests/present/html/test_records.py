@@ -94,7 +94,7 @@ def test_a_cell_has_the_consoles_lines() -> None:
 
     assert cell_lines(CELL) == [
         "cell in 3.2 s",
-        "GPU 0: allocated 1.00 GiB before, 1.50 GiB after (+512.00 MiB) · peak 4.00 GiB (50 % of 8.00 GiB)",
+        "GPU 0: allocated 1.00 GiB before, 1.50 GiB after (+512.00 MiB) · peak in the cell 4.00 GiB (50 % of 8.00 GiB)",
         "kept: +512.00 MiB by list 'outputs' · train.py:5  outputs.append(x)",
     ]
     for line in cell_lines(CELL):

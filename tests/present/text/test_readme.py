@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 from tbmem.analysis.runs.run_report import run_report
 from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import MonitorLog, SampleRow
-from tbmem.present.text.readme import run_lines, run_text
+from tbmem.offline.analyze import analyze
+from tbmem.present.text.readme import recorded_part, run_lines, run_text
 from tests.conftest import GIB, MakeSample
+from tests.offline.snapshots import write_snapshot
 
 
 def test_the_text_of_a_run(make_sample: MakeSample) -> None:
@@ -39,3 +43,25 @@ def test_the_text_of_a_run(make_sample: MakeSample) -> None:
     assert any("LEAK" in line and "step 40" in line for line in run_lines(story, ()))
     assert "store loss.item()" in run_text(story, ())
     assert json.dumps(story.to_dict())
+
+
+def test_the_recordings_of_a_run_do_not_hold_its_highest_step(make_sample: MakeSample, tmp_path: Path) -> None:
+    # given a run that is highest in step 70, with a window of steps 4 to 6
+    rows = [SampleRow(step, 1, step * GIB, step * GIB, make_sample(step, step, step + 0.5)) for step in range(1, 71)]
+    window = {"type": "window", "number": 1, "first_step": 4, "last_step": 6, "complete": True, "files": ["a.gz"]}
+    log = MonitorLog(headers=[{"rank": 0, "started": 999.0}], rows=rows, windows=[window])
+    state = RankState()
+    state.add(log)
+    story = run_report([log], "a_run", "runs/a_run", states=[state], now=1001.0)
+    recording = analyze(write_snapshot(tmp_path / "a.pickle", sizes=[1000]))
+
+    # when
+    lines = recorded_part(story, [recording])
+
+    # then the text says so, and how another run would record it
+    assert lines[0] == (
+        "peak GPU 0: 70.50 GiB (88 % of 80.00 GiB) in step 70: no recording holds this step; another run does with"
+        " profiling.wait=0 profiling.warmup=2 profiling.skip_first=67"
+    )
+    assert recorded_part(replace(story, windows=({**window, "last_step": 70, "rank": 0},)), [recording])[:-1] == []
+    assert recorded_part(story, []) == []

@@ -53,7 +53,7 @@ def test_eighty_columns(state: RankState) -> None:
     lines = [line.plain for line in run_lines(run_view("mine", [state], now=1002.0))]
 
     assert max(map(len, lines)) <= 80
-    assert lines[0] == "mine · running · step 100 · 100 steps/s"
+    assert lines[0] == "mine · running · step 100 · 100 steps/s unprofiled"
     assert lines[1].startswith("GPU 0  ▁")
     assert lines[1].endswith("█ LEAK +102.40 MiB/step")
     assert lines[2].split() == ["peaks", "█" * len(lines[1].split()[2])]
@@ -77,7 +77,7 @@ def test_forty_columns_lose_no_number(state: RankState) -> None:
     lines = [line.plain for line in run_lines(run_view("mine", [state], now=1002.0), width=40)]
 
     assert max(map(len, lines)) <= 40
-    assert lines[3:6] == ["  allocated 50.00 GiB", "  reserved 50.00 GiB · peak 60.00 GiB", "  headroom 20.00 GiB"]
+    assert lines[4:7] == ["  allocated 50.00 GiB", "  reserved 50.00 GiB · peak 60.00 GiB", "  headroom 20.00 GiB"]
 
 
 def test_a_heading_that_is_wider_than_the_terminal_goes_on_on_the_next_line(state: RankState) -> None:
@@ -87,7 +87,7 @@ def test_a_heading_that_is_wider_than_the_terminal_goes_on_on_the_next_line(stat
 
     assert max(map(len, lines)) <= 40
     assert lines[0] == "…iments/2026/a-rather-long-name-of-a-run"
-    assert lines[1:3] == ["  unknown: nothing for 16 min 39 s", "  step 100 · 100 steps/s"]
+    assert lines[1:3] == ["  unknown: nothing for 16 min 39 s", "  step 100 · 100 steps/s unprofiled"]
 
 
 def test_a_process_that_is_gone_without_an_end_has_died(state: RankState) -> None:
