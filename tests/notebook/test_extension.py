@@ -26,6 +26,7 @@ CELLS = {
     "watched": WATCHED,
     "again": WATCHED,
     "keeps": "%%tbmem --logdir logs\nkept = [torch.zeros(1 << 18) for _ in range(8)]",
+    "adds": "%%tbmem --logdir logs\nadded = []\ndef add():\n    added.append(torch.zeros(1 << 18))\nadd()",
     "own": OWN,
     "fails": "%%tbmem --logdir logs --name fails\ntrain(20, lambda step: 1 / (9 - step))",
     "no step": "%%tbmem --logdir logs\nraise ValueError('x')",
@@ -95,6 +96,12 @@ def test_a_cell_without_steps_shows_what_it_keeps(cells: dict[str, Cell], folder
     assert {path.name for path in (folder / "logs").iterdir() if not path.name.startswith("20")} == {
         *("run", "run_2", "own", "fails", "line", "api")
     }
+
+
+def test_a_line_of_a_cell_is_named_by_the_cell(cells: dict[str, Cell]) -> None:
+    number = list(CELLS).index("adds") + 1
+
+    assert re.search(rf"list 'added' in __main__ · In\[{number}\]:\d  added\.append\(", cells["adds"].shown[-1])
 
 
 def test_a_callback_of_the_cell_takes_the_place(cells: dict[str, Cell], folder: Path) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any, NamedTuple
 
+from tbmem.interruption import SuppressedErrors
 from tbmem.model.evidence import CodeLine
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.ownership import is_user_file, method_files, plain_name
@@ -93,6 +94,15 @@ def _definitions(node: ast.AST, around: Definition | None) -> Iterator[Definitio
             yield from _definitions(child, around)
 
 
+def notebook_cell(filename: str) -> str:
+    """Name of the notebook cell whose temporary file this is, as the notebook counts them: ``In[5]``; else empty."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if shell is not None:
+        with SuppressedErrors():  # a shell of another kind
+            return str(shell.compile.format_code_name(filename)[1])
+    return ""
+
+
 class SourceCode:
     """Files of the user's, each read and parsed once."""
 
@@ -112,7 +122,7 @@ class SourceCode:
         first = statement.lineno if statement is not None else line
         around = None if function else source.function_at(first)
         return CodeLine(
-            file=filename if filename.startswith("<") else os.path.abspath(filename),
+            file=notebook_cell(filename) or (filename if filename.startswith("<") else os.path.abspath(filename)),
             line=first,
             function=plain_name(around.name) if around is not None else function,
             text=linecache.getline(filename, first).strip(),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tbmem.model.code_owner import Owner, owner_of
 from tbmem.model.evidence import CodeLine
 from tbmem.sources.program.ownership import is_user_file
-from tbmem.sources.program.syntax import SourceCode
+from tbmem.sources.program.syntax import SourceCode, notebook_cell
 
 _NAMES: dict[type[ast.AST], tuple[str, ...]] = {
     ast.Add: ("add",),
@@ -117,7 +117,9 @@ class UserLines:
             around = source.function_at(line)
             name = around.name if around is not None else frame.function
             text = linecache.getline(frame.file, line).strip()
-            self._lines[frame] = CodeLine(file=frame.file, line=line, function=name, text=text)
+            self._lines[frame] = CodeLine(
+                file=notebook_cell(frame.file) or frame.file, line=line, function=name, text=text
+            )
         return self._lines[frame]
 
 
