@@ -207,6 +207,8 @@ class Detector:
             if self._is_shown(channel, trend):
                 channel.growth.leave_open()
                 return ()
+            if self._is_free_heap(channel, trend):
+                return self._dismiss_free_heap(sample, channel, trend, event.rate)
             suspicion = self._suspicions[event.channel] = channel.suspicion(trend, sample, event.rate, event.gap)
             return (finding_text.suspect(sample, suspicion),)
         standing = self._suspicions.pop(event.channel, None)

@@ -17,7 +17,7 @@ from tbmem.model.finding import Finding
 from tbmem.model.sample import MemorySample
 from tbmem.units import MIB, parse_bytes
 
-_RESIDENT_SUSPICIOUS = 1 * MIB  # resident memory comes in pages and arenas: less is no sign of anything
+_RESIDENT_SUSPICIOUS = 4 * MIB  # resident memory comes in pages and arenas: less is no sign of anything
 _RESIDENT_RISES = 7
 RESIDENT_GROWTH = 8 * MIB
 """Growth of resident memory from which it can be a leak, in bytes."""
