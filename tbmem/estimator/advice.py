@@ -46,7 +46,7 @@ def alternatives_to(first: Estimate, estimate_all: EstimateAll) -> Iterator[Alte
         yield from (_alternative(change.name, estimate) for change, estimate in together)
     largest, is_limit = _largest_batch(first, estimate_all)
     if largest is not None:
-        what = "the largest that fits" if is_limit else "larger ones were not tried"
+        what = "the largest that is not tight" if is_limit else "larger ones were not tried"
         yield _alternative(f"batch {largest.job.batch}, {what}", largest)
 
 

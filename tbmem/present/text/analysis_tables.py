@@ -24,6 +24,8 @@ from tbmem.units import format_bytes, format_share, format_signed
 _TOP = 10
 _ROWS = 12
 _BAR = 24
+_GRADE_WORDS = {"good": "good; excellent is above 98 %", "poor": "poor; good is from 95 %"}
+"""Grades of the allocator's efficiency with what the better one takes."""
 
 
 def analysis_screen(analysis: Analysis) -> RenderableType:
@@ -99,11 +101,11 @@ def _state_lines(device: DeviceAnalysis) -> list[str]:
 
 
 def efficiency_words(device: DeviceAnalysis) -> str:
-    """``'98.2 % of the 11.79 GiB reserved at most were in use at the peak (good)'``; empty if not known."""
+    """``'98.2 % of the 11.79 GiB reserved at most were in use at the peak (excellent)'``; empty if not known."""
     if device.efficiency_percent is None or device.peak_reserved_bytes is None:
         return ""
     share = f"{device.efficiency_percent:.1f} % of the {format_bytes(device.peak_reserved_bytes)}"
-    return f"{share} reserved at most were in use at the peak ({device.grade})"
+    return f"{share} reserved at most were in use at the peak ({_GRADE_WORDS.get(device.grade, device.grade)})"
 
 
 def failed_sentence(device: DeviceAnalysis) -> str:
@@ -136,7 +138,9 @@ def _phases(device: DeviceAnalysis) -> str:
     shares = [share for share in device.by_phase if share.bytes]
     if len(shares) < 2:
         return ""
-    return "asked for in: " + SEPARATOR.join(f"{word_of(share.name)} {format_bytes(share.bytes)}" for share in shares)
+    return "at the peak, allocated in: " + SEPARATOR.join(
+        f"{word_of(share.name)} {format_bytes(share.bytes)}" for share in shares
+    )
 
 
 def _lines(shares: Sequence[Share]) -> RenderableType:

@@ -8,6 +8,8 @@ from tbmem.present.lines import SEPARATOR, device_label, peak_word
 from tbmem.units import format_bytes, format_duration, format_share, format_signed
 
 _MOST_KEPT = 5
+_NOTICEABLE, _NOTICEABLE_SHARE = 1 << 20, 0.1
+"""Bytes, and share of a cell's growth, from which on it is told that nothing known holds them."""
 
 
 def cell_lines(cell: CellMemory) -> list[str]:
@@ -43,6 +45,12 @@ def kept_lines(cell: CellMemory) -> list[str]:
     rest = cell.kept[_MOST_KEPT:]
     if rest:
         lines.append(f"kept: {len(rest)} more, {format_bytes(sum(holder.bytes for holder in rest))}")
+    grown = sum(levels.change or 0 for levels in cell.levels)
+    unnamed = grown - sum(holder.bytes for holder in cell.kept)
+    if unnamed >= max(_NOTICEABLE, _NOTICEABLE_SHARE * grown):
+        lines.append(
+            f"kept: {format_bytes(unnamed)} by no variable, model or optimizer: libraries, and caches of theirs"
+        )
     return lines
 
 

@@ -45,7 +45,7 @@ def graph_nodes() -> int:
 
 def prepared_profiles() -> bool:
     """Whether the program has a profile of torch in its warm-up: torch crashes when another one starts meanwhile."""
-    (profiles,) = tracked_objects.live_objects(torch_profiler.profile)
+    profiles = tracked_objects.instances(torch_profiler.profile)
     return any(getattr(each, "entered", False) and each.kineto_results is None for each in profiles)
 
 

@@ -101,6 +101,14 @@ def test_a_cell_has_the_consoles_lines() -> None:
         assert words(line) in shown
 
 
+def test_a_cell_says_how_much_is_held_by_nothing_that_is_known() -> None:
+    less = replace(CELL, kept=(replace(CELL.kept[0], bytes=384 << 20),))
+
+    assert (
+        cell_lines(less)[-1] == "kept: 128.00 MiB by no variable, model or optimizer: libraries, and caches of theirs"
+    )
+
+
 @pytest.mark.parametrize(
     "record",
     [

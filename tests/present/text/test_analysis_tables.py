@@ -50,7 +50,10 @@ def test_the_line_of_a_peak_leaves_out_what_is_not_known() -> None:
 def test_what_of_the_reserved_memory_was_in_use() -> None:
     device = replace(analyze(recording()).main, grade="good", efficiency_percent=87.54, peak_reserved_bytes=GIB)
 
-    assert efficiency_words(device) == "87.5 % of the 1.00 GiB reserved at most were in use at the peak (good)"
+    assert (
+        efficiency_words(device)
+        == "87.5 % of the 1.00 GiB reserved at most were in use at the peak (good; excellent is above 98 %)"
+    )
     assert efficiency_words(replace(device, efficiency_percent=None)) == ""
     assert side_cells(replace(device, reserved_bytes=None, efficiency_percent=None))[2:] == ("", "")
 

@@ -53,7 +53,7 @@ def test_modules_beyond_a_dozen_are_one_line() -> None:
 
 def test_alternatives_say_whether_one_fits() -> None:
     changed = Alternative(change="bf16", allocated=MIB, reserved=2 * MIB, fit=Fit.TIGHT, batch=8)
-    largest = replace(changed, change="batch 4, the largest that fits", fit=Fit.FITS)
+    largest = replace(changed, change="batch 4, the largest that is not tight", fit=Fit.FITS)
     estimate = replace(judged(), alternatives=(changed,))
 
     text = "\n".join(estimate_lines(replace(estimate, fit=Fit.NO)))

@@ -94,6 +94,7 @@ def test_objects_are_found_by_type_and_no_tuple_is() -> None:
     tuples = tracked_objects.objects_of([tuple, frozenset])
     # then
     assert {id(one) for one in every} == {id(one) for one in things}
+    assert {id(one) for one in tracked_objects.instances(Thing)} == {id(one) for one in things}
     assert exact == things[:1]
     assert tuples == []
     assert tracked_objects.object_at(id(things[1]), id(Special)) is things[1]
@@ -121,6 +122,7 @@ def test_nothing_of_the_programs_is_asked() -> None:
     # then
     assert len(found) == 1
     assert found[0] is silent
+    assert tracked_objects.instances(Silent)[0] is silent
     assert any(one is silent for one in everything)
     # and a table of what can grow goes without it
     assert ObjectTable().containers()
