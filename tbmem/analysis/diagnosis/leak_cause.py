@@ -18,6 +18,8 @@ _CURRICULUM = 0.5  # share of the recurring allocations that must have got large
 _OUT_OF_SIGHT = 2 << 20
 """Growth in bytes from which memory without a known holder is a leak. Libraries keep records of
 their own that come to less and then end: torch its last 2,000 collectives (1 KiB a step with DDP, 1.2 MiB in all)."""
+_ALONG = 0.1
+"""Share of the growth from which what explains too little to be the holder is named as what grows along."""
 _RELEASED = 16
 """Times the growth that a graph must gain to be no part of it. Where it began late within a trend, or where few of the
 watched steps fall between two additions, it gains some times as much."""
@@ -287,7 +289,25 @@ def _without_holder(case: _Case, looked_before: int) -> Conclusion:
     if case.evidence.sites is not None:
         reason = "neither Python nor torch holds it: heap memory without tensors, such as that of a C extension"
         outcome = Outcome.CONFIRMED if looked_before > 0 and is_large else Outcome.OPEN
-    return case.conclude(outcome, reason, "memory outside of torch", leak_text.ADVICE_OUT_OF_SIGHT)
+    along = _growing_along(case)
+    if along is not None:
+        reason += f" · {leak_text.grows_along(along, case.rate, case.evidence.last_step)}"
+    conclusion = case.conclude(outcome, reason, "memory outside of torch", leak_text.ADVICE_OUT_OF_SIGHT)
+    if along is None:
+        return conclusion
+    # its lines are a place to begin at, but it is not the holder: that is out of sight
+    return replace(conclusion, evidence={**_numbers(case.evidence, (along,), None), "holder": None, "line": None})
+
+
+def _growing_along(case: _Case) -> Holder | None:
+    """The largest of what grows with the steps, if it explains a part: its elements may hold more than can be seen.
+
+    The buffer of an ``io.StringIO``, such as that of a log handler, has no size in Python.
+    """
+    known = [holder for holder in case.evidence.holders if holder.lines and holder.bound is None]
+    unbounded = [holder for holder in known if holder not in case.refilled]
+    top = max(unbounded, key=lambda holder: holder.bytes_per_step, default=None)
+    return top if top is not None and top.bytes_per_step >= _ALONG * case.rate else None
 
 
 def _numbers(

@@ -102,6 +102,15 @@ def held_by(holder: Holder, others: Sequence[Holder], step: int) -> str:
     return " · ".join(clauses)
 
 
+def grows_along(holder: Holder, rate: float, step: int) -> str:
+    """``list 'handlers' at log.py:26  logger.addHandler(h) grows along and explains 20 % · 362 objects by step ...``.
+
+    ``rate``: bytes per step of all that grows.
+    """
+    share = f"{100 * holder.bytes_per_step / rate:.0f} %"
+    return f"{holder.name}{_place(holder)} grows along and explains {share} · {_contents(holder, step)}"
+
+
 def fills_up(holder: Holder, step: int) -> str:
     """``deque 'buffer' in main() fills: 25 of 40, full in 15 steps at 2.5 MiB``."""
     bound, left = holder.bound or 0, holder.steps_left or 0

@@ -249,6 +249,23 @@ def test_a_librarys_own_records_are_no_leak_out_of_sight() -> None:
     assert concluded(suspicion=records, looked_before=3).outcome is Outcome.OPEN
 
 
+def test_what_explains_too_little_is_told_to_grow_along() -> None:
+    # given a list whose elements hold more than Python can see, as handlers with an io.StringIO do
+    small = replace(LIST, contents=Contents.OBJECTS, bytes_per_element=10 * KIB)
+    # when
+    conclusion = concluded(small)
+    # then: it is not the holder, but its line is a place to begin at
+    assert conclusion.outcome is Outcome.OPEN
+    assert conclusion.reason.endswith(
+        "list 'history' in train() at train.py:57  history.append(loss) grows along and explains 16 %"
+        " · 1 204 objects by step 49 (10.00 KiB each)"
+    )
+    assert conclusion.evidence["holder"] is conclusion.evidence["line"] is None
+    assert [line["line"] for line in conclusion.evidence["lines"]] == [57]
+    # but next to nothing is not worth a word
+    assert "grows along" not in concluded(replace(small, bytes_per_element=KIB)).reason
+
+
 def test_torchs_memory_history_fills_its_buffer_and_is_no_leak() -> None:
     # given
     of_the_host = replace(GROWTH, channel=Channel.HOST)
