@@ -290,24 +290,21 @@ def _without_holder(case: _Case, looked_before: int) -> Conclusion:
         reason = "neither Python nor torch holds it: heap memory without tensors, such as that of a C extension"
         outcome = Outcome.CONFIRMED if looked_before > 0 and is_large else Outcome.OPEN
     along = _growing_along(case)
-    if along is not None:
-        reason += f" · {leak_text.grows_along(along, case.rate, case.evidence.last_step)}"
-    conclusion = case.conclude(outcome, reason, "memory outside of torch", leak_text.ADVICE_OUT_OF_SIGHT)
-    if along is None:
-        return conclusion
-    # its lines are a place to begin at, but it is not the holder: that is out of sight
-    return replace(conclusion, evidence={**_numbers(case.evidence, (along,), None), "holder": None, "line": None})
+    reasons = [reason, *(leak_text.grows_along(each, case.rate, case.evidence.last_step) for each in along)]
+    advice = leak_text.ADVICE_OUT_OF_SIGHT
+    conclusion = case.conclude(outcome, " · ".join(reasons), "memory outside of torch", advice, holders=along)
+    # the lines of what grows along are a place to begin at, but the holder is out of sight
+    return replace(conclusion, evidence={**conclusion.evidence, "holder": None, "line": None})
 
 
-def _growing_along(case: _Case) -> Holder | None:
+def _growing_along(case: _Case) -> Sequence[Holder]:
     """The largest of what grows with the steps, if it explains a part: its elements may hold more than can be seen.
 
     The buffer of an ``io.StringIO``, such as that of a log handler, has no size in Python.
     """
-    known = [holder for holder in case.evidence.holders if holder.lines and holder.bound is None]
-    unbounded = [holder for holder in known if holder not in case.refilled]
-    top = max(unbounded, key=lambda holder: holder.bytes_per_step, default=None)
-    return top if top is not None and top.bytes_per_step >= _ALONG * case.rate else None
+    known = [each for each in case.evidence.holders if each.lines and each.bound is None and each not in case.refilled]
+    largest = sorted(known, key=lambda holder: -holder.bytes_per_step)[:1]
+    return [each for each in largest if each.bytes_per_step >= _ALONG * case.rate]
 
 
 def _numbers(
