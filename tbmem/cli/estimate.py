@@ -20,8 +20,8 @@ ModelArgument = Annotated[
     typer.Argument(
         metavar="MODEL",
         help=(
-            "gpt2, medium, xl, 2.7b, llama-7b, ...; package.module:factory or file.py:factory; a config.json or its"
-            " folder; or owner/model on Hugging Face's hub."
+            "gpt2, gpt2-medium, llama-7b, ..., or sizes in Llama's layout (small, xl, 2.7b); package.module:factory"
+            " or file.py:factory; a config.json or its folder; or owner/model on Hugging Face's hub."
             " A factory returns (model, batch[, loss[, optimizer[, step]]]). The model gets a batch that is a tensor as"
             " its argument, a dict as keyword arguments, a tuple as its arguments in order, of which the last may be a"
             " dict of keyword arguments. With a loss, called as loss(output, batch), what forward() has no parameter"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tbmem.model.html_display import HtmlDisplay
 from tbmem.model.oom import OomHolder
@@ -39,3 +39,10 @@ class CellMemory(HtmlDisplay):
     """What holds more memory after the cell than before, with the difference in bytes; the largest first."""
     exception: str | None = None
     """Class of the exception that ended the cell."""
+
+    def reaching(self, device: str, peak: int) -> CellMemory:
+        """The same with a peak of a device that a run in the cell has seen: two readings may differ by some pages."""
+        levels = tuple(
+            replace(one, peak=max(peak, one.peak or 0)) if one.device == device else one for one in self.levels
+        )
+        return replace(self, levels=levels)

@@ -88,6 +88,8 @@ class CellWatch:
         for summary in self._summaries():
             self._show(summary, summary_lines(summary))
         if cell is not None:
+            for peak in (peak for summary in self._summaries() for peak in summary.peaks):
+                cell = cell.reaching(peak.device, peak.bytes)
             self._show(cell, cell_lines(cell))
         self._others.clear()
 

@@ -50,6 +50,26 @@ def _without_our_lines(text: str) -> str:
     return "".join(line for line in text.splitlines(keepends=True) if not re.match(r"\d\d:\d\d:\d\d tbmem ", line))
 
 
+def test_a_callback_of_the_script_takes_the_place(tmp_path: Path) -> None:
+    # given a script that is watched already
+    code = """
+    from tbmem import MemoryCallback
+    with MemoryCallback("light", run={"logdir": "own"}, output={"console": False}) as memory:
+        train(5)
+        memory.step()
+    """
+    script = _write(tmp_path / "train.py", code)
+    # when
+    done = _run(tmp_path, "run.logdir=ours", "--", script)
+    # then there is one run, and one line that says whose
+    assert done.returncode == 0
+    assert len(list((tmp_path / "own").iterdir())) == 1
+    assert list((tmp_path / "ours").iterdir()) == []
+    assert done.stderr.count("the program starts a callback of its own") == 1
+    assert "steps in" not in done.stderr
+    assert "SHORT RUN" not in done.stderr
+
+
 def test_a_script_sees_what_python_would_show_it(tmp_path: Path) -> None:
     # given a script that prints all that it can see of how it was started, and ends with a code of its own
     code = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import pytest
 import torch
 
 from tbmem.errors import RunFolderError
+from tbmem.model.cell_memory import CellLevels, CellMemory
 from tbmem.notebook.cell_watch import CellWatch
 from tbmem.notebook.options import parse_options
 from tbmem.runtime.callback import MemoryCallback
+from tbmem.runtime.cell_meter import CellMeter
 from tests.notebook.conftest import Shell
 
 
@@ -38,6 +41,24 @@ def test_a_training_loop_is_a_run(shell: Shell, tmp_path: Path) -> None:
         *("tbmem: no step yet", "5 steps", "cell")
     ]
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["run"]
+
+
+def test_the_peak_of_the_cell_is_no_lower_than_that_of_its_run(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a run whose peak was read some pages higher
+    watched = watch(shell, tmp_path, "--no-chart")
+    train(5)
+    monkeypatch.setattr(
+        CellMeter,
+        "end",
+        lambda meter, error: CellMemory(seconds=1.0, levels=(CellLevels(device="cpu", before=0, after=0, peak=1),)),
+    )
+    watched.end()
+    # then
+    summary, cell = (text for _, text, _ in shell.shown)
+    (peak,) = re.findall(r"resident peak CPU: ([\d.]+ .iB)", summary)
+    assert f"peak in the cell {peak}" in cell
 
 
 def test_without_steps_no_file_is_left(shell: Shell, tmp_path: Path) -> None:

@@ -117,7 +117,8 @@ def what_ifs(
     if not numbers:
         raise UsageError(
             "no events are in it that could be replayed, only the state at its end: record with"
-            " torch.cuda.memory._record_memory_history()"
+            " torch.cuda.memory._record_memory_history(); other settings could save no more than what"
+            " tbmem analyze names as fragmented"
         )
     for number in cached:
         if number not in numbers and on_skip is not None:

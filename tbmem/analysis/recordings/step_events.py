@@ -22,8 +22,8 @@ class StepEvents(NamedTuple):
 def steps_of(timeline: AllocationTimeline, device: int) -> list[StepEvents]:
     """Steps of a device, in order; the last one may not be finished.
 
-    They are those that allocations are in, or what lies between two optimizer phases where that gives more: only some
-    steps of a long recording are numbered.
+    They are those that allocations are in. Where most allocations are in none, as only some steps of a long recording
+    are numbered, it is what lies between two optimizer phases. Two optimizers may step in one step.
     """
     rows = timeline.rows.take((timeline.rows.device == device) & (timeline.rows.alloc_event >= 0))
     rows = rows.take(np.argsort(rows.alloc_event, kind="stable"))
@@ -34,7 +34,8 @@ def steps_of(timeline: AllocationTimeline, device: int) -> list[StepEvents]:
     after = [0, *(np.flatnonzero(is_optimizer[:-1] & ~is_optimizer[1:]) + 1).tolist(), len(rows)]
     between = [StepEvents(at + 1, *map(int, event[after[at : at + 2]])) for at in range(len(after) - 1)]
     between = between if is_optimizer.any() else []
-    return between if len(between) > 2 * len(numbered) else numbered
+    are_few = 2 * np.count_nonzero(rows.step >= 0) < len(rows)
+    return between if are_few and len(between) > 2 * len(numbered) else numbered
 
 
 def _runs(step: I32, event: I64) -> list[StepEvents]:

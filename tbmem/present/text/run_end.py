@@ -59,7 +59,8 @@ def figure_lines(summary: RunSummary) -> list[str]:
     """The lines between the verdicts and the files: peaks, cost of the profiler, problems."""
     lines = [peak_line(peak) for peak in summary.peaks]
     if summary.profiler is not None:
-        lines.append(_cost_line(summary.profiler))
+        is_counted = all(peak.counter != "host_peak_rss" for peak in summary.peaks)
+        lines.append(_cost_line(summary.profiler, is_counted=is_counted))
     return [*lines, *(f"problem: {problem}" for problem in summary.problems)]
 
 
@@ -92,10 +93,11 @@ def peak_line(peak: Peak, several_ranks: bool = False) -> str:
     return f"{peak_word(peak.counter)} {place}: {format_bytes(peak.bytes)}{share} in step {peak.step}{own}"
 
 
-def _cost_line(cost: ProfilerCost) -> str:
+def _cost_line(cost: ProfilerCost, *, is_counted: bool) -> str:
+    """What the profiler has cost; on the CPU, where its records are in the same heap, its steps are not counted."""
     windows = f"{cost.windows} window{'' if cost.windows == 1 else 's'}"
     steps = f"{cost.recorded_steps} step{'' if cost.recorded_steps == 1 else 's'}"
-    parts = [f"profiler: {steps} recorded in {windows}"]
+    parts = [f"profiler: {steps} recorded in {windows}{'' if is_counted else ', in neither verdict nor peak'}"]
     if cost.slowdown is not None:
         much = f"{cost.slowdown:.1f} times as long as" if cost.slowdown > _NOTICEABLE else "no longer than"
         parts.append(f"a recorded step took {much} a plain one")

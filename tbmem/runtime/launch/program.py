@@ -6,6 +6,7 @@ import atexit
 import shutil
 import weakref
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from tbmem.runtime.callback import MemoryCallback
 from tbmem.runtime.launch.script import Program
 from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.optimizer_hook import OptimizerHook
+from tbmem.runtime.run_observer import ObservedRun, RunObservers
 from tbmem.sources.torch_state.profiler_state import in_backward
 from tbmem.sources.torch_state.storages import model_of
 
@@ -32,6 +34,10 @@ _OTHERS_STEPPED = "no training step was seen: --step-on %s counts none of the op
 _NO_OPTIMIZER = (
     "no training step was seen: no optimizer of torch stepped in this process · a loop without one, or in a process"
     " that the script starts, calls MemoryCallback.step() itself; Keras has a callback, docs/keras.md"
+)
+_OWN_CALLBACK = (
+    "the program starts a callback of its own: that one counts, with its own settings, and tbmem run makes way for it;"
+    " TBMEM_PROFILING_ACTIVE=5 and the like in the environment change its settings"
 )
 _WRONG_ARGUMENTS = 2
 """Exit code of argparse, click and others, after which nothing was trained."""
@@ -156,11 +162,11 @@ class OptimizerRun:
             self.close_steps(error)
             self.memory.stop(error)
 
-    def discard(self, error: BaseException | None = None) -> None:
-        """End the run, by ``error`` if given, without a summary, and remove its folder: it was not worth one."""
+    def discard(self) -> None:
+        """End the run without a summary, and remove its folder: it was not worth one."""
         memory = self.memory
         memory._config = replace(memory.config, output=replace(memory.config.output, summary=False))
-        memory.stop(error)
+        memory.stop(SystemExit())  # after an exception nothing is said of a run that was too short
         if memory.folder is not None:
             shutil.rmtree(memory.folder, ignore_errors=True)
 
@@ -174,13 +180,18 @@ class OptimizerRun:
 
 
 class MonitoredProgram:
-    """A program whose steps are counted; ``step_on`` and errors are those of ``OptimizerRun``."""
+    """A program whose steps are counted; ``step_on`` and errors are those of ``OptimizerRun``.
+
+    A callback that the program starts itself takes the place of this run.
+    """
 
     def __init__(self, program: Program, config: LoadedConfig, step_on: str = FIRST) -> None:
         self._program = program
         program.take_command_line()  # what is redacted are the program's arguments, not the words of tbmem's own
         self._run = OptimizerRun(config, step_on)
+        self._resources = ExitStack()
         if self._run.memory.is_active:
+            self._resources.enter_context(RunObservers.added(self))
             # threads may continue training after the last line; atexit runs after them
             atexit.register(self._end)
 
@@ -190,10 +201,19 @@ class MonitoredProgram:
             self._program.run(self._end)
         except SystemExit as ended:
             if ended.code == _WRONG_ARGUMENTS and not self._run.has_stepped and not self._run.memory.findings:
-                self._run.discard(ended)  # nothing of its own is to stand below the program's usage
+                self._run.discard()  # nothing of its own is to stand below the program's usage
             raise
 
+    def run_begins(self, memory: ObservedRun) -> None:
+        """A callback of the program's own starts: two would count and record the same steps."""
+        self._resources.close()
+        if self._run.memory.is_active:
+            get_logger().warning(_OWN_CALLBACK)
+            self._run.close_steps()
+            self._run.end() if self._run.has_stepped else self._run.discard()
+
     def _end(self, error: BaseException | None = None) -> None:
+        self._resources.close()
         if not self._run.memory.is_active:
             return
         self._run.close_steps(error)

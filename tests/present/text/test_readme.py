@@ -49,7 +49,17 @@ def test_the_recordings_of_a_run_do_not_hold_its_highest_step(make_sample: MakeS
     # given a run that is highest in step 70, with a window of steps 4 to 6
     rows = [SampleRow(step, 1, step * GIB, step * GIB, make_sample(step, step, step + 0.5)) for step in range(1, 71)]
     window = {"type": "window", "number": 1, "first_step": 4, "last_step": 6, "complete": True, "files": ["a.gz"]}
-    log = MonitorLog(headers=[{"rank": 0, "started": 999.0}], rows=rows, windows=[window])
+    spike = Finding(
+        kind=FindingKind.SPIKE,
+        severity=Severity.WARNING,
+        device="cuda:0",
+        first_step=70,
+        last_step=70,
+        message="step 70 held 70.50 GiB",
+        evidence={},
+        advice="",
+    )
+    log = MonitorLog(headers=[{"rank": 0, "started": 999.0}], rows=rows, windows=[window], findings=[spike])
     state = RankState()
     state.add(log)
     story = run_report([log], "a_run", "runs/a_run", states=[state], now=1001.0)
@@ -64,4 +74,6 @@ def test_the_recordings_of_a_run_do_not_hold_its_highest_step(make_sample: MakeS
         " profiling.wait=0 profiling.warmup=2 profiling.skip_first=67"
     )
     assert recorded_part(replace(story, windows=({**window, "last_step": 70, "rank": 0},)), [recording])[:-1] == []
+    # nor where the highest step is no spike: the recorded ones are like it
+    assert recorded_part(replace(story, findings=()), [recording])[:-1] == []
     assert recorded_part(story, []) == []

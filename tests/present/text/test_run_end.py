@@ -134,6 +134,15 @@ def test_a_slowdown_that_is_not_known_is_not_told(plain: float | None) -> None:
     assert summary_lines(replace(BARE, profiler=cost))[1] == line
 
 
+def test_recorded_steps_do_not_count_on_the_cpu() -> None:
+    # given a resident peak, beside which the profiler's records would lie
+    peak = Peak(device="cpu", bytes=GIB, step=7, counter="host_peak_rss")
+    # when
+    (line,) = [line for line in summary_lines(replace(BARE, profiler=COST, peaks=(peak,))) if "profiler:" in line]
+    # then
+    assert line.startswith("profiler: 6 steps recorded in 2 windows, in neither verdict nor peak · ")
+
+
 def test_the_view_is_plain_json_and_says_everything() -> None:
     # when
     view = json.loads(json.dumps(summary_view(SUMMARY)))
