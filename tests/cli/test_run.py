@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tbmem.model.address_book import AddressBook
 from tbmem.model.monitor_log import read_monitor_log
 from tests.conftest import PROJECT
 
@@ -68,6 +69,28 @@ def test_a_callback_of_the_script_takes_the_place(tmp_path: Path) -> None:
     assert done.stderr.count("the program starts a callback of its own") == 1
     assert "steps in" not in done.stderr
     assert "SHORT RUN" not in done.stderr
+
+
+def test_both_models_of_a_gan_are_named(tmp_path: Path) -> None:
+    # given a script with two models, each with an optimizer
+    code = """
+    G, D = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+    for_g, for_d = torch.optim.Adam(G.parameters()), torch.optim.Adam(D.parameters())
+    for _ in range(8):
+        D(G(torch.randn(2, 4)).detach()).sum().backward()
+        for_d.step()
+        D(G(torch.randn(2, 4))).sum().backward()
+        for_g.step()
+    """
+    script = _write(tmp_path / "train.py", code)
+    # when
+    done = _python(
+        tmp_path, "-m", "tbmem", "run", "run.logdir=runs", "run.name=gan", "profiling.repeat=1", "--", script
+    )
+    # then
+    assert done.returncode == 0
+    (file,) = (tmp_path / "runs/gan").glob("*.addresses.npz")
+    assert {"G.weight", "G.bias", "D.weight", "D.bias"} <= set(AddressBook.load(file).names)
 
 
 def test_a_script_sees_what_python_would_show_it(tmp_path: Path) -> None:

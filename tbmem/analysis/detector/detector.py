@@ -150,7 +150,7 @@ class Detector:
         growing = [(channel, channel.growth.trend) for channel in channels if channel.growth.trend is not None]
         for channel, trend in growing:
             if trend.state is TrendState.LEAK and not self._is_shown(channel, trend):
-                return self._current_leak(sample, channel, trend)
+                return self._current_leak(sample, channel, trend.up_to(channel.growth.marks.at(0)[-1]))
         severe = self._history.severe(fragmented=feed.fragments.stands)
         if severe is not None:
             return severe

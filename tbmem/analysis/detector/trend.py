@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
 
@@ -62,6 +62,10 @@ class Trend:
     def growth(self) -> float:
         """Bytes."""
         return self.last.level - self.first.level
+
+    def up_to(self, mark: LowWaterMark) -> Trend:
+        """The trend as far as a later mark, which is finer than its own, if it has gone on until there."""
+        return replace(self, last=mark) if mark.level > self.last.level else self
 
     def join(self, other: Trend) -> None:
         """Extend it by the same growth seen over more steps."""

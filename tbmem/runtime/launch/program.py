@@ -26,6 +26,8 @@ from tbmem.sources.torch_state.storages import model_of
 FIRST, EACH = "first", "each"
 _MAX_OTHER_STEPS = 100
 """Steps of other optimizers after which the chosen one is considered unused."""
+_MOST_SEARCHES = 4
+"""Optimizers whose models are searched for: a search takes some ten milliseconds, and there may be one a layer."""
 _TWO_OPTIMIZERS = (
     "two optimizers (%s, %s): steps are counted by the first; --step-on 2, --step-on each or a class's name chooses"
     " otherwise"
@@ -62,7 +64,8 @@ class StepCounter:
         """Classes of the optimizers that have stepped, in the order of their first steps."""
         self._on_step = on_step
         self.choice = choice
-        self._known: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self.known: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        """The optimizers that have stepped, as long as they live."""
         self._leader: weakref.ref[torch.optim.Optimizer] | None = None
         self._others = 0
         self._hook: OptimizerHook | None = None
@@ -104,7 +107,7 @@ class StepCounter:
             self._on_step(optimizer)
 
     def _is_elected(self, optimizer: torch.optim.Optimizer) -> bool:
-        if optimizer not in self._known:
+        if optimizer not in self.known:
             self._note_optimizer(optimizer)
         self._others += 1
         if self.choice == EACH:
@@ -123,7 +126,7 @@ class StepCounter:
         return is_chosen
 
     def _note_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        self._known.add(optimizer)
+        self.known.add(optimizer)
         self.seen.append(type(optimizer).__name__)
         if len(self.seen) == 2 and self.choice == FIRST:
             get_logger().info(_TWO_OPTIMIZERS, *self.seen)
@@ -138,6 +141,8 @@ class OptimizerRun:
     def __init__(self, config: LoadedConfig, step_on: str = FIRST) -> None:
         self.memory = MemoryCallback(config)
         self.has_stepped = False
+        self._watched: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._searches = 0  # for the model of an optimizer
         self._steps = StepCounter(self._step, step_on)
         self._guard = Guard()
         self.memory.start()
@@ -172,8 +177,16 @@ class OptimizerRun:
 
     def _step(self, optimizer: torch.optim.Optimizer) -> None:
         self.memory.step()
-        if not self.has_stepped:
-            self.has_stepped = True
+        self.has_stepped = True
+        if self._searches < _MOST_SEARCHES and len(self._watched) < len(self._steps.known):
+            self._watch_models(optimizer)
+
+    def _watch_models(self, first: torch.optim.Optimizer) -> None:
+        """Watch the models of optimizers that are new, as those of a GAN."""
+        new = [one for one in (first, *self._steps.known) if one not in self._watched]
+        for optimizer in list(dict.fromkeys(new))[: _MOST_SEARCHES - self._searches]:
+            self._watched.add(optimizer)
+            self._searches += 1
             model = self._guard.run("looking for the model", model_of, optimizer)
             if model is not None:
                 self.memory.watch(model, optimizer)

@@ -123,7 +123,4 @@ def _kept_by_graph(tensor: torch.Tensor, graph: autograd_graph.Graph) -> Iterato
         raise_interruption(error)
         return
     for node in nodes:
-        for saved in autograd_graph.saved(node):
-            # hooks may have packed a tensor together with something else
-            parts = saved if type(saved) in (tuple, list) else (saved,)
-            yield from (part for part in parts if type(part) in PLAIN_TENSORS)
+        yield from (saved for saved in autograd_graph.saved(node) if type(saved) in PLAIN_TENSORS)

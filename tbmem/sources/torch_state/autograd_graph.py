@@ -96,15 +96,16 @@ def leaves(nodes: Iterable[Any]) -> Iterator[torch.Tensor]:
 def saved(node: Any) -> Iterator[Any]:
     """What a node has saved for the backward pass, as it is stored.
 
-    A user's hooks that would restore it (from the CPU, by computing it again) are not run: what they have packed
-    is returned instead. Nothing comes from a node whose backward pass has run.
+    A user's hooks that would restore it (from the CPU, by computing it again) are not run: what they have packed, or
+    its parts, is returned instead. Nothing comes from a node whose backward pass has run.
     """
     for name in _names(type(node)):
         raw = _attribute(node, name)
         for item in raw if isinstance(raw, (tuple, list)) else (raw,):
             data = _attribute(item, "data")
             if data is not None:
-                yield data
+                # hooks may have packed a tensor together with something else, as tbmem's own do in a window
+                yield from data if type(data) in (tuple, list) else (data,)
 
 
 def _attribute(owner: Any, name: str) -> Any:

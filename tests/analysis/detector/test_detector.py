@@ -834,3 +834,15 @@ def test_episodes_that_get_longer_are_stable_where_readings_are_rare(seed: int) 
     findings = feed(detector, heap(rare))
     # then
     assert kinds([*findings, detector.verdict()]) == ["stable"]
+
+
+def test_the_verdict_on_a_leak_reaches_to_the_end_of_the_run() -> None:
+    # given a leak that is followed in blocks of many steps
+    levels = [HEAP + 100 * KIB * step for step in range(790)]
+    detector = Detector()
+    feed(detector, heap(levels))
+    # when
+    verdict = detector.verdict()
+    # then its figures are those of the last four steps
+    assert verdict.kind is FindingKind.LEAK
+    assert levels[-8] <= verdict.evidence["floor_last_bytes"] <= levels[-1]
