@@ -315,9 +315,8 @@ def check_readings(screens: Screens) -> Iterator[Reading]:
 def _peak_check_readings(check: Mapping[str, Any]) -> Iterator[Reading]:
     """The limit of a peak is one of the program's: what tbmem itself has added is told, and subtracted."""
     said = list(sizes(check["message"].partition(", at most ")[0], SIZE))
-    figures = ("peak", "peak without tbmem's own", "tbmem's own at the peak")[: len(said)]
-    measured = figures[min(1, len(figures) - 1)]
-    yield from _present(check["place"], "check --json", {measured: check["measured"]})
+    figures = ("peak without tbmem's own", "peak", "tbmem's own at the peak") if len(said) > 1 else ("peak",)
+    yield from _present(check["place"], "check --json", {figures[0]: check["measured"]})
     for figure, (value, tolerance) in zip(figures, said, strict=True):
         yield Reading(figure, check["place"], "check", value, tolerance)
 
