@@ -9,7 +9,7 @@ from tbmem.units import format_bytes, format_duration, format_share, format_sign
 
 _MOST_KEPT = 5
 _NOTICEABLE, _NOTICEABLE_SHARE = 1 << 20, 0.1
-"""Bytes, and share of a cell's growth, from which on it is told that nothing known holds them."""
+"""Bytes, and share of a cell's growth, from which on a line says that nothing known holds them."""
 
 
 def cell_lines(cell: CellMemory) -> list[str]:

@@ -8,6 +8,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import count
 from typing import TypeVar
 
 from tbmem.present.lines import get_logger
@@ -34,6 +35,7 @@ class _Job:
     is_file: bool = True
     group: str = ""
     dropped: Callable[[], object] | None = None
+    number: int = 0  # of files, in the order in which they came
 
 
 class FileWriter:
@@ -60,6 +62,7 @@ class FileWriter:
         self._is_hurried = self._has_warned = False
         self._dropped: Counter[str] = Counter()
         self._retry_at = 0.0
+        self._numbers = count()
 
     @property
     def bytes_waiting(self) -> int:
@@ -74,9 +77,9 @@ class FileWriter:
 
     @property
     def unwritten(self) -> list[str]:
-        """Names of all that is not written yet."""
+        """Names of all that is not written yet, in the order in which it came."""
         with self._changed:
-            return [job.name for job in self._unwritten()]
+            return [job.name for job in sorted(self._unwritten(), key=lambda job: job.number)]
 
     @property
     def problems(self) -> list[str]:
@@ -108,7 +111,7 @@ class FileWriter:
             Whether there is room for it.
         """
         with self._changed:
-            job = _Job(name, size, call, must, group=group or name, dropped=dropped)
+            job = _Job(name, size, call, must, group=group or name, dropped=dropped, number=next(self._numbers))
             dropped_jobs = self._make_room(job)
             self._dropped.update(each.group for each in dropped_jobs)
             is_taken = all(each is not job for each in dropped_jobs)
