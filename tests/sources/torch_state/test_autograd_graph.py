@@ -85,11 +85,11 @@ def test_saved_tensors_are_there_until_the_backward_pass(weight: torch.Tensor) -
     assert list(graphs.saved(node)) == []
 
 
-def test_packed_tensors_are_given_as_they_are(weight: torch.Tensor) -> None:
+def test_of_packed_tensors_the_parts_are_given_and_nothing_is_unpacked(weight: torch.Tensor) -> None:
     def unpack(packed: object) -> torch.Tensor:
         raise AssertionError("unpacked")
 
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: ("packed", 1), unpack):
         square = weight * weight
 
-    assert list(graphs.saved(square.grad_fn)) == [("packed", 1)] * 2
+    assert list(graphs.saved(square.grad_fn)) == ["packed", 1] * 2
