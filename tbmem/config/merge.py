@@ -58,7 +58,7 @@ def merge_layers(
         _layer_of_source(source),
         *_layers_of_environment(variables),
         *_layers_of_dotlist(overrides),
-        ("argument", _layer_of_mapping("argument", sections)),
+        ("argument", _layer_of_mapping("argument", sections, beside=_ARGUMENTS)),
     ]
     merged: Any = OmegaConf.structured(Config)
     for node in (merged, *merged.values()):
@@ -111,10 +111,11 @@ def _layer_of_file(path: Path) -> Any:
     return values
 
 
-def _layer_of_mapping(origin: str, values: Mapping[str, Any] | DictConfig) -> Any:
+def _layer_of_mapping(origin: str, values: Mapping[str, Any] | DictConfig, beside: Iterable[str] = ()) -> Any:
+    """The values as plain ones; ``beside``: other arguments of the caller, one of which a wrong name may stand for."""
     for name in values:
         if isinstance(name, str) and name.partition(".")[0] not in (*_SECTIONS, *_KEYS):
-            raise _refusal(f"{origin}: {name}", f"unknown key{_did_you_mean(name, (*_KEYS, *_SECTIONS, *_ARGUMENTS))}")
+            raise _refusal(f"{origin}: {name}", f"unknown key{_did_you_mean(name, (*_KEYS, *_SECTIONS, *beside))}")
     try:
         if isinstance(values, DictConfig):
             # resolved in place: values may refer to the enclosing configuration

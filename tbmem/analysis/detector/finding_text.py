@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from tbmem.analysis.detector.forecast import Forecast
@@ -165,9 +165,9 @@ def spike(
         verb = "held" if channel is Channel.ALLOCATED else "reached"
         message = f"{step} {verb} {level}, {_above_usual(excursion)}"
     message += _running(running)
-    finding = _of_excursion(FindingKind.SPIKE, sample, channel, excursion, message, phase=phase, **_line_facts(running))
-    recording = recording_of(excursion.first_step)
-    return replace(finding, advice=f"{finding.advice}; another run records it with {recording}")
+    advice = f"{ADVICE[FindingKind.SPIKE]}; another run records it with {recording_of(excursion.first_step)}"
+    facts = {"phase": phase, **_line_facts(running)}
+    return _of_excursion(FindingKind.SPIKE, sample, channel, excursion, message, advice=advice, **facts)
 
 
 def level_shift(sample: MemorySample, channel: Channel, excursion: Excursion, running: RunningAt = _UNKNOWN) -> Finding:
@@ -226,7 +226,14 @@ def _line_facts(at: RunningAt) -> dict[str, Any]:
 
 
 def _of_excursion(
-    kind: FindingKind, sample: MemorySample, channel: Channel, excursion: Excursion, message: str, **others: Any
+    kind: FindingKind,
+    sample: MemorySample,
+    channel: Channel,
+    excursion: Excursion,
+    message: str,
+    *,
+    advice: str = "",
+    **others: Any,
 ) -> Finding:
     evidence = {
         "channel": channel.value,
@@ -238,7 +245,7 @@ def _of_excursion(
     }
     severity = Severity.WARNING if kind is FindingKind.SPIKE else Severity.INFO
     first, last = excursion.first_step, excursion.last_step
-    return make_finding(kind, sample, message, evidence, first, last, severity=severity)
+    return make_finding(kind, sample, message, evidence, first, last, severity=severity, advice=advice)
 
 
 def stable(sample: MemorySample, lowest: int, highest: int, judged: int, periodic: Finding | None) -> Finding:

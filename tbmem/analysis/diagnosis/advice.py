@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tbmem.config.schema import ProfilingConfig
 from tbmem.model.finding import FindingKind
 
 CONF = "PYTORCH_CUDA_ALLOC_CONF"
 """The variable that the CUDA allocator of every torch reads; 2.9's does not read PYTORCH_ALLOC_CONF."""
 
-_WARMUP = 2
-"""Steps in which the profiler warms up before the one that is to be recorded, as by default."""
+_WARMUP = ProfilingConfig().warmup
+"""Steps in which the profiler warms up before the one that is to be recorded."""
 LEAK_IN_WORKERS = (
     "a DataLoader worker keeps something: bound what the data set's __getitem__ and collate_fn store; keep a list of"
     " many Python objects as one numpy array or tensor, because each worker gradually copies a list that it reads"

@@ -15,7 +15,7 @@ from tbmem.model.timeline import AllocationTimeline, Peak
 from tbmem.model.timeline_tables import BlockState, MarkKind, SegmentKind
 from tbmem.units import MIB
 
-_EXCELLENT, _GOOD = 98, 95
+EXCELLENT, GOOD = 98, 95
 _LARGE_PAGE = 20 * MIB
 """Page of an expandable segment of the large pool (c10's ``kLargeBuffer``)."""
 _MIN_EXPONENT = 9
@@ -95,7 +95,7 @@ def efficiency(peak: Peak, reserved: Peak | None) -> tuple[int | None, float | N
     if reserved is None or peak.event < 0 or not 0 < peak.bytes <= reserved.bytes:
         return None, None, "unknown"
     value = 100 * peak.bytes / reserved.bytes
-    grade = "excellent" if value > _EXCELLENT else "good" if value >= _GOOD else "poor"
+    grade = "excellent" if value > EXCELLENT else "good" if value >= GOOD else "poor"
     return reserved.bytes - peak.bytes, round(value, 3), grade
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from tbmem.analysis.recordings.fragmentation import EXCELLENT, GOOD
 from tbmem.analysis.recordings.result import Allocation, Analysis, DeviceAnalysis, ModuleShare, Share
 from tbmem.model.category import word_of
 from tbmem.present.lines import device_label
@@ -16,7 +17,7 @@ _SHARES = 25
 _DEPTH = 4
 _LEAST_PERCENT = 0.5
 _FRAMES = 12
-_GRADES = "excellent above 98 %, good from 95 %, poor below"
+_GRADES = f"excellent above {EXCELLENT:g} %, good from {GOOD:g} %, poor below"
 _NOT_KNOWN = "not known: no peak was recorded, or not how much was reserved"
 
 

@@ -12,6 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tbmem.analysis.recordings.fragmentation import EXCELLENT, GOOD
 from tbmem.analysis.recordings.result import Allocation, Analysis, DeviceAnalysis, Share
 from tbmem.analysis.runs.comparison import FIGURE_WORDS, Change, Comparison, DeviceComparison, OddOne
 from tbmem.model.category import Phase, word_of
@@ -24,7 +25,7 @@ from tbmem.units import format_bytes, format_share, format_signed
 _TOP = 10
 _ROWS = 12
 _BAR = 24
-_GRADE_WORDS = {"good": "good; excellent is above 98 %", "poor": "poor; good is from 95 %"}
+_GRADE_WORDS = {"good": f"good; excellent is above {EXCELLENT:g} %", "poor": f"poor; good is from {GOOD:g} %"}
 """Grades of the allocator's efficiency with what the better one takes."""
 
 

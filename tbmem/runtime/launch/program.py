@@ -183,8 +183,9 @@ class OptimizerRun:
 
     def _watch_models(self, first: torch.optim.Optimizer) -> None:
         """Watch the models of optimizers that are new, as those of a GAN."""
-        new = [one for one in (first, *self._steps.known) if one not in self._watched]
-        for optimizer in list(dict.fromkeys(new))[: _MOST_SEARCHES - self._searches]:
+        for optimizer in (first, *self._steps.known):
+            if optimizer in self._watched or self._searches == _MOST_SEARCHES:
+                continue
             self._watched.add(optimizer)
             self._searches += 1
             model = self._guard.run("looking for the model", model_of, optimizer)
@@ -223,7 +224,10 @@ class MonitoredProgram:
         if self._run.memory.is_active:
             get_logger().warning(_OWN_CALLBACK)
             self._run.close_steps()
-            self._run.end() if self._run.has_stepped else self._run.discard()
+            if self._run.has_stepped:
+                self._run.end()
+            else:
+                self._run.discard()
 
     def _end(self, error: BaseException | None = None) -> None:
         self._resources.close()
