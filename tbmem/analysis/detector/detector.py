@@ -142,7 +142,7 @@ class Detector:
         return [finding for event in self._feed.close() for finding in self._report(sample, event)]
 
     def verdict(self) -> Finding:
-        """The state of the device in one finding; too early to tell where too few steps were judged."""
+        """The state of the device in one finding; too early to tell where too few steps were judged, or all rose."""
         sample, feed = self._sample, self._feed
         if sample is None:
             return finding_text.no_steps()
@@ -167,6 +167,8 @@ class Detector:
         shift = self._history.shift()
         if shift is not None and feed.has_shifted(Channel(shift.evidence["channel"])):
             return shift
+        if feed.channels[Channel.ALLOCATED].rises_early:
+            return finding_text.too_short(sample, lowest, highest, feed.judged)
         return finding_text.stable(sample, lowest, highest, feed.judged, periodic)
 
     def _report(self, sample: MemorySample, event: Event) -> Sequence[Finding]:

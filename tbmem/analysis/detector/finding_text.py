@@ -264,6 +264,14 @@ def too_early(sample: MemorySample, judged: int, enough: int) -> Finding:
     return make_finding(FindingKind.WARMUP, sample, message, {"judged_steps": judged}, 1)
 
 
+def too_short(sample: MemorySample, lowest: int, highest: int, judged: int) -> Finding:
+    """The level, in bytes, rose throughout the steps that were judged, too few to tell what that becomes."""
+    risen = f"rose from {format_bytes(lowest)} to {format_bytes(highest)} in {judged} evaluated steps"
+    message = f"{risen} · too few to tell a leak from a warm-up"
+    evidence = {"lowest_bytes": lowest, "highest_bytes": highest, "judged_steps": judged}
+    return make_finding(FindingKind.WARMUP, sample, message, evidence, 1)
+
+
 def no_steps() -> Finding:
     """Not one step was seen."""
     return make_finding(FindingKind.WARMUP, MemorySample(step=0, time=0.0, device=""), "no step was recorded", {}, 0)

@@ -157,6 +157,11 @@ class GrowthChannel:
         return False
 
     @property
+    def rises_early(self) -> bool:
+        """Whether the readings of a short run climb, too few for a suspicion."""
+        return self.growth.rises_early(list(self._recent))
+
+    @property
     def spread(self) -> float:
         """How far levels within a block usually differ, in bytes; with exact peaks how far these reach."""
         return median(self._block.lifts) if self._block.lifts else 0.0

@@ -9,6 +9,7 @@ from enum import Enum
 
 from tbmem.analysis.detector.low_water_marks import LowWaterMark, LowWaterMarks, levels, since_last_fall
 from tbmem.analysis.detector.trend import Trend, TrendState, climbs, is_explained, is_line, rises_regularly
+from tbmem.analysis.growth_rate import ENOUGH_STEPS
 
 _SUSPICIOUS = 24 << 10  # bytes from which on growth may be suspected
 _SUSPICIOUS_SHARE = 1e-6  # the same as a share of the level
@@ -129,6 +130,11 @@ class GrowthTest:
         """Make the growth that stands a suspicion, however certain it is."""
         if self.trend is not None:
             self.trend.state, self.trend.reported = TrendState.SUSPECTED, 0.0
+
+    def rises_early(self, readings: Sequence[float]) -> bool:
+        """Whether the readings climb as a leak does, where the marks are too few for a suspicion."""
+        is_early = self.trend is None and len(self.marks.at(0)) < _LONG and len(readings) >= ENOUGH_STEPS
+        return is_early and climbs(readings, self._least(readings[0]), _SHORT_SIGMAS)
 
     def is_material(self, trend: Trend) -> bool:
         """Whether growth is large enough to be reported without evidence."""
