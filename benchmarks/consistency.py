@@ -386,8 +386,10 @@ def _last(values: Sequence[Any]) -> Any:
 
 
 def _compared(found: Mapping[str, Any], place: str) -> Iterator[Reading]:
-    names = {"run_peak_bytes": "peak", "run_last_bytes": "allocated"}
     for device in found["runs"]:
+        # what tbmem itself has added to a resident peak is subtracted
+        peak = "peak without tbmem's own" if device["device"] == "cpu" else "peak"
+        names = {"run_peak_bytes": peak, "run_last_bytes": "allocated"}
         for name, after in zip(device["totals"]["name"], device["totals"]["after"], strict=True):
             if name in names:
                 yield Reading(names[name], _of(0, device["device"]), place, after)

@@ -33,6 +33,9 @@ _ALIKE = 0.7
 _SECTIONS = [field.name for field in fields(Config)]
 _ARGUMENTS = ("on_finding", "sinks", "console")
 """What MemoryCallback takes beside sections."""
+_WATCHED = ("model", "models", "module", "optimizer", "optimizers")
+"""What is not given to MemoryCallback, but to its ``watch``."""
+_WATCH = "a model and its optimizer are given to watch(model, optimizer)"
 _KEYS = schema_keys()
 _VALUES = {
     "bool": "true or false",
@@ -82,7 +85,7 @@ def _layer_of_source(source: object) -> tuple[str, Any]:
         return "argument", _layer_of_mapping("argument", source)
     if isinstance(source, (str, os.PathLike)):
         return str(source), _layer_of_file(_file_of(source))
-    raise ConfigError(f"a config is a YAML file, a mapping or a tbmem Config, not {type(source).__name__}")
+    raise ConfigError(f"a config is a YAML file, a mapping or a tbmem Config, not {type(source).__name__}; {_WATCH}")
 
 
 def _file_of(source: str | os.PathLike[str]) -> Path:
@@ -115,7 +118,8 @@ def _layer_of_mapping(origin: str, values: Mapping[str, Any] | DictConfig, besid
     """The values as plain ones; ``beside``: other arguments of the caller, one of which a wrong name may stand for."""
     for name in values:
         if isinstance(name, str) and name.partition(".")[0] not in (*_SECTIONS, *_KEYS):
-            raise _refusal(f"{origin}: {name}", f"unknown key{_did_you_mean(name, (*_KEYS, *_SECTIONS, *beside))}")
+            hint = f"; {_WATCH}" if beside and name in _WATCHED else _did_you_mean(name, (*_KEYS, *_SECTIONS, *beside))
+            raise _refusal(f"{origin}: {name}", f"unknown key{hint}")
     try:
         if isinstance(values, DictConfig):
             # resolved in place: values may refer to the enclosing configuration

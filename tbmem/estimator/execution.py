@@ -228,6 +228,13 @@ _CAST_ONCE = (
     "--inference is torch.no_grad(), where autocast keeps a copy of each weight in {} until it ends;"
     " torch.inference_mode(), where it keeps none, is --inference-mode"
 )
+_HALVES = {"bfloat16": "bf16", "float16": "fp16"}
+"""Types of half the size, with their names for --amp."""
+_AMP_OVER_HALF = "--amp {} runs over parameters in {}: --dtype float32 keeps them, and their gradients, whole"
+_ALL_HALF = (
+    "training is in {} throughout; --dtype float32 --amp {} is autocast, which keeps parameters, gradients and"
+    " optimizer state in float32"
+)
 _NO_LAYERS = (
     "--checkpoint changed nothing: no repeated layers were found in the model; checkpoint its parts in the factory"
     " (torch.utils.checkpoint)"
@@ -255,8 +262,11 @@ def notes_on(job: Job, training: Training, tracker: AllocationTracker, dtype: st
     if tracker.known_reads and (job.given is not None or is_factory(job.model)):
         lines = _join_lines(tracker.known_reads)
         yield f"the batch's own values decided something ({lines}): others may need more or less"
-    if job.amp is not None and job.fsdp == 1 and dtype in ("bfloat16", "float16"):
-        yield f"--amp {job.amp} runs over parameters in {dtype}: --dtype float32 keeps them, and their gradients, whole"
+    if job.fsdp == 1 and dtype in _HALVES:
+        if job.amp is not None:
+            yield _AMP_OVER_HALF.format(job.amp, dtype)
+        elif not job.inference and training.workload.step is None:
+            yield _ALL_HALF.format(dtype, _HALVES[dtype])
     if job.inference and not job.inference_mode and job.amp is not None and dtype == "float32":
         yield _CAST_ONCE.format(job.amp)
     if (job.checkpoint or job.fsdp > 1) and not transformer_layers(training.model):

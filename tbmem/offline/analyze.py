@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,7 +19,7 @@ from tbmem.analysis.allocator.what_if import WhatIf, what_ifs
 from tbmem.analysis.recordings.analyzer import analyze as analyze_timeline
 from tbmem.analysis.recordings.category_rules import DEFAULT_TABLE, CategoryTable
 from tbmem.analysis.recordings.result import Analysis
-from tbmem.analysis.runs.comparison import Comparison, compare_analyses, compare_runs, run_figures
+from tbmem.analysis.runs.comparison import Comparison, compare_analyses, compare_runs, own_notes, run_figures
 from tbmem.analysis.runs.run_status import RankState, status_notes
 from tbmem.config.yaml_file import read_yaml
 from tbmem.errors import ConfigError, FileFormatError, TbmemError, UsageError, described
@@ -184,7 +185,8 @@ class Pair(NamedTuple):
             for note in status_notes(states, now, "compared")
             if runs
         ]
-        return replace(comparison, before=before, after=after, runs=runs, notes=(*comparison.notes, *status))
+        own = own_notes(chain(*self.states)) if runs else ()
+        return replace(comparison, before=before, after=after, runs=runs, notes=(*comparison.notes, *own, *status))
 
     def reversed(self) -> Pair:
         """The second first."""

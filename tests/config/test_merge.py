@@ -101,6 +101,7 @@ def test_a_typo_is_answered_with_the_key_that_was_meant(typo: str, meant: str) -
 
 
 def test_an_argument_that_is_none_is_answered_with_the_one_that_was_meant() -> None:
+    assert refusal(model=print).endswith("unknown key; a model and its optimizer are given to watch(model, optimizer)")
     assert refusal(on_findings=print) == "argument: on_findings: unknown key; did you mean on_finding?"
     # but not in a mapping, which has sections only
     assert refusal({"on_findings": print}) == "argument: on_findings: unknown key; run 'tbmem config' for all keys"

@@ -365,3 +365,12 @@ def test_float8_counts_a_byte_for_each_element_and_is_noted() -> None:
 def test_fp8_is_no_type_of_a_whole_model(option: str) -> None:
     with pytest.raises(UsageError, match=f"{option} is 'fp8': no model is trained in fp8 as a whole"):
         Job.of("gpt2", **{option: "fp8"})
+
+
+def test_training_in_half_precision_points_to_autocast() -> None:
+    halves, whole = (
+        [note for note in run.notes if "--dtype float32 --amp bf16" in note]
+        for run in simulate_jobs([Job(model="small", batch=1, sequence=16, dtype=each) for each in ("bfloat16", None)])
+    )
+    assert len(halves) == 1
+    assert not whole

@@ -126,14 +126,21 @@ class RunFigures(NamedTuple):
 
 
 def run_figures(states: Sequence[RankState]) -> dict[str, RunFigures]:
-    """Peak and last level of each device, the highest of all ranks."""
+    """Peak without what tbmem has added, and last level of each device, the highest of all ranks."""
     figures: dict[str, RunFigures] = {}
     for device in [device for state in states for device in state.devices]:
-        values = (device.peak.bytes if device.peak is not None else None, device.last_level)
+        values = (device.peak.of_the_program if device.peak is not None else None, device.last_level)
         columns = zip(values, figures.get(device.device, (None, None)), strict=True)
         known = ([value for value in column if value is not None] for column in columns)
         figures[device.device] = RunFigures(*(max(column, default=None) for column in known))
     return figures
+
+
+def own_notes(states: Iterable[RankState]) -> Sequence[str]:
+    """A sentence where the peaks of ``run_figures`` are not those that a summary shows."""
+    peaks = [device.peak for state in states for device in state.devices]
+    has_own = any(peak is not None and peak.own for peak in peaks)
+    return ["Run peaks are compared without what tbmem itself has added, as 'tbmem check' judges them."] * has_own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

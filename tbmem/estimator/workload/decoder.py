@@ -16,6 +16,7 @@ Angles = tuple[torch.Tensor, torch.Tensor]
 """Cosines and sines."""
 DROPOUT = 0.1
 """GPT-2's, everywhere; Llama has none."""
+_COURSE = "a size of CS336 in Llama's layout, vocabulary of 10,000"
 _EXPERTS_PER_TOKEN = 2
 """Experts that each token is routed to."""
 
@@ -40,6 +41,8 @@ class DecoderShape:
     """Whether the first and the last matrix are one."""
     experts: int = 0
     """Experts of each mixture-of-experts layer; 0: none."""
+    about: str = ""
+    """What the size's name does not say: ``medium`` is not GPT-2 medium."""
 
     @property
     def head(self) -> int:
@@ -48,11 +51,13 @@ class DecoderShape:
 
 
 def _course(layers: int, width: int, heads: int) -> DecoderShape:
-    return DecoderShape(layers=layers, width=width, heads=heads, inner=4 * width, vocabulary=10_000, context=512)
+    return DecoderShape(
+        layers=layers, width=width, heads=heads, inner=4 * width, vocabulary=10_000, context=512, about=_COURSE
+    )
 
 
 def _gpt2(layers: int, width: int, heads: int) -> DecoderShape:
-    return replace(_course(layers, width, heads), vocabulary=50257, context=1024, llama=False, tied=True)
+    return replace(_course(layers, width, heads), vocabulary=50257, context=1024, llama=False, tied=True, about="")
 
 
 _7B = DecoderShape(layers=32, width=4096, heads=32, inner=11008, vocabulary=32000, context=4096)

@@ -52,7 +52,7 @@ class Workload:
     typed: bool = False
     """Whether model and batch already have the job's dtype."""
     architecture: str = ""
-    """Class and library of the model, if its name does not say it."""
+    """Class and library of the model, or its layout, if its name does not say it."""
     sequence: int | None = None
     """Tokens of a sample, where that is known."""
 
@@ -101,6 +101,7 @@ def _decoder(job: Job, shape: DecoderShape) -> Workload:
         batch=(numbers, torch.zeros_like(numbers)),
         loss=_next_token_loss,
         forward=lambda model, batch: model(batch[0]),
+        architecture=shape.about,
         sequence=length,
     )
 

@@ -211,7 +211,8 @@ def test_estimates_are_what_transformers_really_takes(benchmark: Any, tmp_path: 
     # then they are the same, within a thousandth
     for truth, run in zip(real, runs, strict=True):
         assert peak(run) == pytest.approx(truth, rel=1e-3)
-        assert run.notes == ()
+        is_half = run.about["dtype"] == "bfloat16"
+        assert ["throughout; --dtype float32" in note for note in run.notes] == [True] * is_half
 
 
 def test_a_name_on_the_hub_is_looked_up_in_its_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
