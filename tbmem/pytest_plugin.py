@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -32,7 +32,7 @@ _MARKERS = (
     "no_leak(steps=20, max_growth='1 KiB', device=None): repeated, the test must not keep more than max_growth a time",
 )
 _METER = pytest.StashKey["MemoryMeter"]()
-_REPEAT = pytest.StashKey[Callable[[], None]]()
+_IS_REPEATED = pytest.StashKey[bool]()
 _FEWEST_STEPS = 8
 _LOOKED_AT = 3
 """Repetitions of a test that leaks, between which its holders are compared."""
@@ -75,7 +75,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     for _ in range(leak[0]):
         _call(pyfuncitem)
         meter.step()
-    pyfuncitem.stash[_REPEAT] = lambda: _call(pyfuncitem)
+    pyfuncitem.stash[_IS_REPEATED] = True
     return True
 
 
@@ -83,17 +83,17 @@ def _call(item: pytest.Function) -> None:
     item.obj(**{name: item.funcargs[name] for name in item._fixtureinfo.argnames})
 
 
-def _kept_by(repeat: Callable[[], None]) -> str:
+def _kept_by(item: pytest.Function) -> str:
     """What holds more after further repetitions than before, and the lines that feed it; empty if that is not known."""
     from tbmem.runtime.cell_meter import CellMeter
     from tbmem.runtime.process.guard import Guard
 
-    cell = CellMeter(Guard())
+    cell = CellMeter(Guard(), {str(item.path): item.funcargs})
     with suppress(
         Exception, pytest.fail.Exception, pytest.skip.Exception
     ):  # of the test, which may not bear more repetitions than were asked for
         for _ in range(_LOOKED_AT):
-            repeat()
+            _call(item)
     kept = cell.end().kept[:_NAMED]
     return "".join(
         f"\n  {holder.name}: {format_signed(holder.bytes)} in {_LOOKED_AT} further steps"
@@ -113,7 +113,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     item.stash[_METER] = meter
     try:
         result = yield
-        _judge(meter, limit, leak, item.stash.get(_REPEAT, None))
+        _judge(meter, limit, leak, item)
     finally:
         if existing is None:
             del item.stash[_METER]
@@ -132,9 +132,7 @@ def _meter_for(item: pytest.Item) -> MemoryMeter:
         return pytest.skip(f"there is no {device} here")
 
 
-def _judge(
-    meter: MemoryMeter, limit: int | None, leak: tuple[int, int] | None, repeat: Callable[[], None] | None
-) -> None:
+def _judge(meter: MemoryMeter, limit: int | None, leak: tuple[int, int] | None, item: pytest.Item) -> None:
     steps, device = meter.steps, meter.device
     if limit is not None and meter.peak > limit:
         _fail(f"limit_memory: needed {format_bytes(meter.peak)} on {device}, at most {format_bytes(limit)}")
@@ -148,7 +146,7 @@ def _judge(
         _fail(f"no_leak: too few steps to tell: {steps}; call memory.step() at least eight times")
     if growth > most:
         keeps = f"no_leak: each of {steps} steps keeps {format_bytes(growth)} on {device}, at most {format_bytes(most)}"
-        _fail(keeps + (_kept_by(repeat) if repeat is not None else ""))
+        _fail(keeps + (_kept_by(item) if isinstance(item, pytest.Function) and _IS_REPEATED in item.stash else ""))
 
 
 def _fail(message: str) -> NoReturn:

@@ -78,6 +78,26 @@ def test_marks_and_fixture(tmp_path: Path) -> None:
     assert "pytest did not call this test itself" in lines
 
 
+def test_what_a_fixture_holds_has_its_name(tmp_path: Path) -> None:
+    # given a model in no variable but pytest's own
+    code = """
+class Net:
+    def __init__(self): self.kept = []
+
+@pytest.fixture(scope="module")
+def net(): return Net()
+
+@pytest.mark.no_leak
+def test_it(net):
+    net.kept.append(torch.ones(1000))
+"""
+    # when
+    done = _session(tmp_path, code)
+    # then
+    assert "  Net.kept: +" in done.stdout, done.stdout
+    assert "net.kept.append(torch.ones(1000))" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("mark", "message"),
     [

@@ -15,6 +15,7 @@ from tbmem.sources.counters.devices import AUTO
 from tbmem.sources.counters.host import HostMemory
 from tbmem.sources.counters.sampler import Counters
 from tbmem.sources.retainers.live_memory import live_memory
+from tbmem.sources.retainers.reachability import Namespaces
 
 _NOTICEABLE = 1 << 10
 """Bytes below which it is not reported that something is kept: counters, a seed."""
@@ -24,10 +25,15 @@ class CellMeter:
     """Reads all counters and holders at the beginning and at the end.
 
     Nothing is collected or freed. On the CPU "allocated" is malloc's figure and the peak is the resident memory's.
+
+    Args:
+        guard: Runs what may fail.
+        named: What has a name beside the program's variables, by the path of the file in which it has it.
     """
 
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: Guard, named: Namespaces | None = None) -> None:
         self._guard = guard
+        self._named = named
         self._counters = Counters(AUTO, HostMemory(workers=False))
         self._held = self._holders()
         self._before = {sample.device: sample for sample in self._counters.sample(0, thorough=True)}
@@ -62,7 +68,7 @@ class CellMeter:
     def _holders(self) -> defaultdict[str, list[OomHolder]]:
         """What variables, models and optimizers hold, by device."""
         found: defaultdict[str, list[OomHolder]] = defaultdict(list)
-        holders = self._guard.run("what the cell keeps", live_memory, None)
+        holders = self._guard.run("what the cell keeps", live_memory, None, self._named)
         if holders is not None:
             for device in {memory.device for memory in holders.live}:
                 found[device] = holdings_of(holders.live, device, holders.lines)

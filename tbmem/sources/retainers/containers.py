@@ -187,7 +187,8 @@ def with_grown_inside(
 
 
 def _is_below(reference: Reference, above: Reference) -> bool:
-    return any(each is above for each in reference.path()[:-1])
+    # what lies in an object's ``__dict__`` is found as its attributes
+    return any(each is above or plain.instance_dict(each.value) is above.value for each in reference.path()[:-1])
 
 
 def add_filling(context: SearchContext, reference: Reference, series: Series) -> None:

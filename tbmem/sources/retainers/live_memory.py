@@ -20,7 +20,7 @@ from tbmem.sources.program import introspection as plain
 from tbmem.sources.program import tracked_objects
 from tbmem.sources.program.syntax import SourceCode
 from tbmem.sources.retainers.naming import kind_of, name_of
-from tbmem.sources.retainers.reachability import PLAIN_TENSORS, Reference, ReferenceKind, Traversal
+from tbmem.sources.retainers.reachability import PLAIN_TENSORS, Namespaces, Reference, ReferenceKind, Traversal
 from tbmem.sources.retainers.retained_size import NODE_BYTES
 from tbmem.sources.torch_state import autograd_graph, storages
 
@@ -42,10 +42,10 @@ class LiveHolders(NamedTuple):
     complete: bool  # whether everything that can be named was traversed
 
 
-def live_memory(frame: FrameType | None) -> LiveHolders:
-    """What Python's variables hold, on every device."""
+def live_memory(frame: FrameType | None, named: Namespaces | None = None) -> LiveHolders:
+    """What Python's variables hold, on every device, and what is ``named`` beside them."""
     with torch._C.DisableTorchFunction(), gc_paused():
-        search = _Search(frame)
+        search = _Search(frame, named)
         holders = LiveHolders(search.live, search.lines(), search.complete and search.traversal.complete)
     plain.forget()
     return holders
@@ -54,14 +54,14 @@ def live_memory(frame: FrameType | None) -> LiveHolders:
 class _Search:
     """Goes through everything once."""
 
-    def __init__(self, frame: FrameType | None) -> None:
+    def __init__(self, frame: FrameType | None, names: Namespaces | None) -> None:
         self.live: list[LiveMemory] = []
         self.complete = True
         self._sources = SourceCode()
         self._references: dict[str, Reference] = {}
         self._addresses: set[int] = set()
         is_traced = sys.getprofile() is not None
-        self.traversal = Traversal(_TRACED if is_traced else _TRAVERSAL[0], _TRAVERSAL[1], frame)
+        self.traversal = Traversal(_TRACED if is_traced else _TRAVERSAL[0], _TRAVERSAL[1], frame, named=names)
         inner = self._element_places(_TRACED if is_traced else _ELEMENTS)
         tensors, modules, optimizers = tracked_objects.live_objects(
             torch.Tensor, torch.nn.Module, torch.optim.Optimizer

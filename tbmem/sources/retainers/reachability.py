@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -101,14 +101,26 @@ _MANY_ATTRIBUTES = 24  # attributes from which an object's dict counts as a cont
 _MAX_DEPTH = 14
 
 
+Namespaces = Mapping[str, dict[str, Any]]
+"""Values by name, by the path of the file in which they have that name."""
+
+
 class Traversal:
     """One traversal over what can be named; breadth first, so that the shortest name wins.
 
     It starts at the frames of all threads, the user's first, at suspended generators and at the user's modules. The
-    seconds are of processor time, so that a busy machine sees as much as an idle one.
+    seconds are of processor time, so that a busy machine sees as much as an idle one. ``named``: what has a name in a
+    file of the user's, but is in no variable, such as a test's fixtures; by the file's path.
     """
 
-    def __init__(self, limit: int, seconds: float, frame: FrameType | None, generators: Iterable[Any] = ()) -> None:
+    def __init__(
+        self,
+        limit: int,
+        seconds: float,
+        frame: FrameType | None,
+        generators: Iterable[Any] = (),
+        named: Namespaces | None = None,
+    ) -> None:
         self.references: dict[int, Reference] = {}  # by ``id`` of the object
         self.complete = True
         self._namespaces: set[int] = set()
@@ -118,6 +130,8 @@ class Traversal:
         users, tidy = list(ownership.user_frames(frame)), ownership.nobody_traces()
         self._add_frames(users, tidy)
         self._add_modules()
+        for path, values in (named or {}).items():
+            self._add_globals(RootScope(module=path), values)
         for generator in generators:
             self._add_generator(generator, tidy)
         self._drain()

@@ -164,6 +164,22 @@ def test_many_lists_that_grow_alike_are_one_holder(count: int, merged: bool) -> 
     assert [reference.label for reference, _ in filling] == (["by_layer"] if merged else [])
 
 
+def test_the_dict_of_an_object_is_no_holder_beside_its_attribute() -> None:
+    # given an object with a list, whose attributes a variable holds too
+    one = SimpleNamespace(kept=[])
+    attributes = one.__dict__
+    frame = sys._getframe()
+    histories, traversal = _observed({"of": one.kept}, frame)
+    grown = [(traversal.references[id(one.kept)], _series(18))]
+    # when
+    single, filling = with_grown_inside(grown, histories, traversal)
+    del frame
+    # then
+    assert id(attributes) in traversal.references
+    assert single == grown
+    assert filling == []
+
+
 def test_the_rate_of_a_container_is_that_of_all_in_it() -> None:
     # given
     by_layer: dict[str, list[int]] = {f"layer {number}": [] for number in range(20)}
