@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -23,6 +24,7 @@ else:
     _StreamHandler, _LoggerAdapter = logging.StreamHandler, logging.LoggerAdapter  # no parameter in Python 3.10
 
 LOGGER_NAME = "tbmem"
+_DEVICE = re.compile(r"cpu|mps|[a-z]+:\d+")
 SEPARATOR = " · "
 
 
@@ -32,6 +34,12 @@ def device_label(device: str) -> str:
     kind, _, index = device.partition(":")
     name = {"cuda": "GPU", "mps": "GPU"}.get(kind, kind.upper())
     return f"{name} {index}" if index else name
+
+
+def note_line(note: str) -> str:
+    """A note on a device under the name that tables give it: ``'cuda:0: no history'`` as ``'GPU 0: no history'``."""
+    device, colon, text = note.partition(": ")
+    return f"{device_label(device)}{colon}{text}" if _DEVICE.fullmatch(device) else note
 
 
 def memory_line(sample: MemorySample) -> str:

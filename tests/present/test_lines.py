@@ -24,6 +24,7 @@ from tbmem.present.lines import (
     get_logger,
     make_handler,
     memory_line,
+    note_line,
 )
 from tests.conftest import GIB, MIB, MakeSample
 
@@ -74,6 +75,11 @@ class Terminal(io.StringIO):
 )
 def test_devices_have_the_names_that_people_use(device: str, label: str) -> None:
     assert device_label(device) == label
+
+
+def test_a_note_names_its_device_as_tables_do() -> None:
+    assert note_line("cuda:1: no history was recorded") == "GPU 1: no history was recorded"
+    assert note_line("The names: those of the trace") == "The names: those of the trace"
 
 
 def test_a_step_that_is_recorded_says_that_its_figures_hold_the_recording(make_sample: MakeSample) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from tbmem.analysis.recordings.fragmentation import EXCELLENT, GOOD
 from tbmem.analysis.recordings.result import Allocation, Analysis, DeviceAnalysis, ModuleShare, Share
 from tbmem.model.category import word_of
-from tbmem.present.lines import device_label
+from tbmem.present.lines import device_label, note_line
 from tbmem.present.text.analysis_tables import named_shares, peak_line
 from tbmem.present.text.step_lines import step_lines
 from tbmem.units import format_bytes
@@ -29,7 +29,7 @@ def report_text(analysis: Analysis, written: str = "") -> str:
     for device in sorted(analysis.devices, key=lambda device: -device.peak.bytes):
         lines += _device(device)
     if analysis.notes:
-        lines += _section("NOT KNOWN") + [f"- {note}" for note in analysis.notes]
+        lines += _section("NOT KNOWN") + [f"- {note_line(note)}" for note in analysis.notes]
     return "\n".join(lines) + "\n"
 
 

@@ -17,7 +17,7 @@ from tbmem.analysis.recordings.result import Allocation, Analysis, DeviceAnalysi
 from tbmem.analysis.runs.comparison import FIGURE_WORDS, Change, Comparison, DeviceComparison, OddOne
 from tbmem.model.category import Phase, word_of
 from tbmem.present.labels import shortened
-from tbmem.present.lines import SEPARATOR, device_label
+from tbmem.present.lines import SEPARATOR, device_label, note_line
 from tbmem.present.text.comparison_headline import headline
 from tbmem.present.text.step_lines import step_lines
 from tbmem.units import format_bytes, format_share, format_signed
@@ -39,7 +39,7 @@ def analysis_screen(analysis: Analysis) -> RenderableType:
         sizes = ", ".join(f"{device_label(device.name)} {format_bytes(device.peak.bytes)}" for device in hidden)
         parts.append(Text(f"negligible: {sizes}", style="dim"))
     if analysis.notes:
-        parts.append(_list("Not known", analysis.notes, "dim"))
+        parts.append(_list("Not known", map(note_line, analysis.notes), "dim"))
     return Group(*parts)
 
 

@@ -16,7 +16,7 @@ from tbmem.model.run_summary import Peak
 from tbmem.present.figures.canvas import no_pictures
 from tbmem.present.figures.figures import PICTURES, picture_folder
 from tbmem.present.labels import plain_markdown
-from tbmem.present.lines import SEPARATOR, device_label, finding_line
+from tbmem.present.lines import SEPARATOR, device_label, finding_line, note_line
 from tbmem.present.text.analysis_tables import efficiency_words, failed_sentence, named_shares, side_cells
 from tbmem.present.text.run_end import peak_line
 from tbmem.units import format_bytes, format_duration, format_moment, format_share
@@ -48,9 +48,10 @@ def findings_text(analysis: Analysis, written: str = "") -> str:
     about += [f"- Written: {written}"] if written else []
     lines = [f"# Memory of {plain_markdown(analysis.name)}", "", *about, ""]
     for device in analysis.shown:
-        lines += _device(device, len(analysis.devices) > 1)
+        is_partial = any(note.startswith(f"{device.name}: ") for note in analysis.notes)
+        lines += _device(device, several=len(analysis.devices) > 1, is_partial=is_partial)
     if analysis.notes:
-        lines += ["## What is not known", "", *(f"- {plain_markdown(note)}" for note in analysis.notes), ""]
+        lines += ["## What is not known", "", *(f"- {plain_markdown(note_line(note))}" for note in analysis.notes), ""]
     lines += _file_table(*_FILES, *PICTURES.items())
     if len(analysis.devices) > 1 and not no_pictures():
         others = [(device_label(device.name), picture_folder(device)) for device in analysis.shown[1:]]
@@ -73,7 +74,7 @@ def _file_table(*files: tuple[str, str]) -> list[str]:
     ]
 
 
-def _device(device: DeviceAnalysis, several: bool) -> list[str]:
+def _device(device: DeviceAnalysis, *, several: bool, is_partial: bool) -> list[str]:
     lines = [f"## {device_label(device.name)}" if several else "## Findings", "", *_findings(device), ""]
     filled = [share for share in device.by_category if share.bytes]
     if filled:
@@ -88,7 +89,8 @@ def _device(device: DeviceAnalysis, several: bool) -> list[str]:
         lines.append("")
     lines += ["### What to do", ""]
     advice = [f"- {plain_markdown(item.message)} Change: {_code(item.setting)}" for item in device.recommendations]
-    return [*lines, *(advice or ["- Nothing: no figure is beyond its limit."]), ""]
+    nothing = "- Nothing that these figures show." if is_partial else "- Nothing: no figure is beyond its limit."
+    return [*lines, *(advice or [nothing]), ""]
 
 
 def _findings(device: DeviceAnalysis) -> Iterable[str]:
@@ -177,7 +179,8 @@ def run_lines(report: RunReport, recorded: Sequence[Recorded]) -> list[str]:
     for recording in recorded:
         peak = recording.analysis.main.peak
         height = f"peak {format_bytes(peak.bytes)} of {recording.analysis.main.measure} bytes"
-        lines.append(f"{recording.file}: {height} in the {word_of(peak.phase)} {peak.line}".rstrip())
+        step = f" in step {peak.step}," if peak.step >= 0 else ""
+        lines.append(f"{recording.file}: {height}{step} in the {word_of(peak.phase)} {peak.line}".rstrip())
     lines += recorded_part(report, [recording.analysis for recording in recorded])
     return [*lines, *(f"not known: {note}" for note in report.notes)]
 

@@ -20,6 +20,7 @@ from tbmem.errors import UsageError
 from tbmem.model.columns import I64
 from tbmem.model.timeline import Curve
 from tbmem.model.timeline_tables import OperatorCalls
+from tbmem.present.lines import note_line
 
 _Value = TypeVar("_Value")
 DIGITS = 6
@@ -99,7 +100,7 @@ class RecordingView:
             "device": device.name,
             "devices": [main, *others],
             "measure": device.measure,  # kind of bytes: requested or rounded
-            "notes": list(self.analysis.notes),
+            "notes": list(map(note_line, self.analysis.notes)),
         }
 
 

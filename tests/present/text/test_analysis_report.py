@@ -75,6 +75,16 @@ def test_names_are_shown_as_they_are() -> None:
     assert "`` a[/b].py:3 f`[y]` ``" in findings_text(analysis)
 
 
+def test_a_recording_without_history_is_not_said_to_be_in_order(corpus: Path) -> None:
+    # given the state when memory ran out, without what led to it
+    analysis = analyze(corpus / "snapshots/Yiyi-philosophy__oom_snapshot__fc31f1e.pickle")
+    # when
+    text = findings_text(analysis)
+    # then
+    assert "- Nothing that these figures show." in text
+    assert "- GPU 0: no history was recorded" in text
+
+
 def test_the_readme_of_several(tmp_path: Path) -> None:
     for rank in range(3):
         write_snapshot(tmp_path / f"rank{rank}.pickle", sizes=[(9 if rank == 2 else 1) << 20])
