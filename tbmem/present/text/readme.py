@@ -225,4 +225,6 @@ def run_text(report: RunReport, recorded: Sequence[Recorded], written: str = "")
         for recording in recorded:
             peak = format_bytes(recording.analysis.main.peak.bytes)
             lines.append(f"| [{plain_markdown(recording.file)}]({recording.link}/README.md) | {peak} |")
+        part = recorded_part(report, [recording.analysis for recording in recorded])
+        lines += ["", *(f"- {plain_markdown(line)}" for line in part)]
     return "\n".join([*lines, "", *_file_table(*_RUN_FILES)]) + "\n"

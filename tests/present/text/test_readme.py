@@ -11,7 +11,7 @@ from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import MonitorLog, SampleRow
 from tbmem.offline.analyze import analyze
-from tbmem.present.text.readme import recorded_part, run_lines, run_text
+from tbmem.present.text.readme import Recorded, recorded_part, run_lines, run_text
 from tests.conftest import GIB, MakeSample
 from tests.offline.snapshots import write_snapshot
 
@@ -77,3 +77,5 @@ def test_the_recordings_of_a_run_do_not_hold_its_highest_step(make_sample: MakeS
     # nor where the highest step is no spike: the recorded ones are like it
     assert recorded_part(replace(story, findings=()), [recording])[:-1] == []
     assert recorded_part(story, []) == []
+    # and the README that is written says the same
+    assert "in step 70: no recording holds this step" in run_text(story, [Recorded(recording, "a.pickle", "a")])
