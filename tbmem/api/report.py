@@ -13,6 +13,7 @@ from tbmem.analysis.runs.comparison import OddOne, odd_one
 from tbmem.analysis.runs.run_report import RunReport
 from tbmem.api.results import Result
 from tbmem.errors import TbmemError, UsageError
+from tbmem.model.finding import Finding
 from tbmem.offline.analyze import analyze_all, load_rules
 from tbmem.offline.live_logs import recordings_alone
 from tbmem.offline.reports.folders import analyze_recordings_of, read_run_report, write_report, write_run_report
@@ -42,6 +43,11 @@ class Report(Result):
     recorded: tuple[Recorded, ...] = ()
     of_its_run: tuple[str, ...] = ()
     """What the recordings of a run's folder do not show of it, one sentence each."""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Of the run, by step; empty of recordings alone."""
+        return self.run.findings if self.run is not None else ()
 
     @property
     def odd_one(self) -> OddOne | None:

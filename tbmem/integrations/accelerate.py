@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tbmem.config import ConfigSource
-from tbmem.integrations.base import TrainingSession, finding_metrics
+from tbmem.integrations.base import RunResults, TrainingSession, finding_metrics
 from tbmem.model.finding import Finding
 from tbmem.requirements import require
 
@@ -15,7 +15,7 @@ require("accelerate", extra="accelerate", minimum="0.26")
 import accelerate  # noqa: E402  (only where it is installed)
 
 
-class AccelerateMemory:
+class AccelerateMemory(RunResults):
     """``with AccelerateMemory(accelerator) as memory:`` around a loop, ``memory.step()`` after each batch.
 
     Batches whose gradients are accumulated belong to one step: ``step()`` counts where ``accelerator.sync_gradients``

@@ -164,10 +164,29 @@ class TrainingSession:
                     self._guard.run("the framework's logger", logger, finding)
 
 
-class ContextManagerMixin:
-    """An adapter whose ``with`` block ends the run, for frameworks that do not report exceptions."""
+class RunResults:
+    """What an adapter tells of its current or last run."""
 
     session: TrainingSession
+
+    @property
+    def summary(self) -> RunSummary | None:
+        """Verdicts, findings, peaks, files and costs, once the run has ended; ``None`` before, or without a run."""
+        return self.session.summary
+
+    @property
+    def verdicts(self) -> tuple[Finding, ...]:
+        """What each device is judged to be so far, one finding for each; empty without a run."""
+        return self.session.memory.verdicts if self.session.memory is not None else ()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What was found so far, by step; empty without a run."""
+        return self.session.memory.findings if self.session.memory is not None else ()
+
+
+class ContextManagerMixin(RunResults):
+    """An adapter whose ``with`` block ends the run, for frameworks that do not report exceptions."""
 
     def __enter__(self: Adapter) -> Adapter:
         return self

@@ -8,7 +8,7 @@ from typing import Any
 
 from tbmem.config import ConfigSource
 from tbmem.errors import UsageError
-from tbmem.integrations.base import TrainingSession, finding_metrics
+from tbmem.integrations.base import RunResults, TrainingSession, finding_metrics
 from tbmem.model.finding import Finding
 from tbmem.requirements import require
 
@@ -18,7 +18,7 @@ import ignite  # noqa: E402  (only where it is installed)
 from ignite.engine import Engine, Events, EventsList  # noqa: E402
 
 
-class IgniteMemory:
+class IgniteMemory(RunResults):
     """``IgniteMemory(model, optimizer).attach(trainer)``: a MemoryCallback for each ``trainer.run()``.
 
     Findings become metrics of the engine (``engine.state.metrics["tbmem/leak"]``), which Ignite's loggers and

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from tbmem.config import ConfigSource
-from tbmem.integrations.base import FindingLogger, TrainingSession, finding_metrics, in_use, version_of
+from tbmem.integrations.base import FindingLogger, RunResults, TrainingSession, finding_metrics, in_use, version_of
 from tbmem.model.finding import Finding
 from tbmem.present.lines import finding_line
 
@@ -15,7 +15,10 @@ _PACKAGES = {"lightning.pytorch": "lightning", "pytorch_lightning": "pytorch_lig
 """The two packages of Lightning have unrelated classes."""
 
 
-class LightningMemory(*(module.Callback for module in in_use(_PACKAGES, extra="lightning", minimum="2.2"))):  # type: ignore[misc]
+class LightningMemory(
+    RunResults,
+    *(module.Callback for module in in_use(_PACKAGES, extra="lightning", minimum="2.2")),  # type: ignore[misc]
+):
     """``Trainer(callbacks=[LightningMemory()])``: a MemoryCallback that writes to the trainer's log folder.
 
     A step is an optimizer step, as in ``trainer.global_step``: batches whose gradients are accumulated belong to one.

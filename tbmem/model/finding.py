@@ -53,6 +53,9 @@ class FindingKind(str, Enum):
     SHORT_RUN = "short_run"
     WARMUP = "warmup"
 
+    def __str__(self) -> str:
+        return self.value
+
     @property
     def is_quiet(self) -> bool:
         """Whether it goes into the live log only: a suspicion is not reported before there is evidence."""
@@ -70,6 +73,9 @@ class Severity(str, Enum):
     INFO = "info"
     WARNING = "warning"
     CRITICAL = "critical"
+
+    def __str__(self) -> str:
+        return self.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ import pytest
 from tbmem import requirements
 from tbmem.errors import MissingDependencyError
 from tbmem.integrations import base
-from tbmem.integrations.base import TrainingSession
+from tbmem.integrations.base import RunResults, TrainingSession
 from tbmem.model.monitor_log import MonitorLog
 
 NO_PROFILER = {"enabled": False}
@@ -160,3 +160,21 @@ def test_a_framework_s_folder_on_a_remote_storage_is_not_made_here(
     # then
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
     assert "s3://bucket/experiments is no folder of this machine" in caplog.text
+
+
+def test_an_adapter_tells_of_its_run_as_the_callback_does(make_session: Callable[..., TrainingSession]) -> None:
+    # given an adapter that has not begun
+    results = RunResults()
+    results.session = session = make_session()
+    assert (results.summary, results.verdicts, results.findings) == (None, (), ())
+
+    # when a run has ended
+    session.begin(None)
+    session.step()
+    session.end()
+
+    # then its results are those of the run's callback
+    assert session.memory is not None
+    assert results.summary is session.memory.summary is not None
+    assert results.verdicts == results.summary.verdicts != ()
+    assert results.findings == session.memory.findings
