@@ -16,7 +16,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Generator, Iterator
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
@@ -34,8 +33,6 @@ _MARKERS = (
 _METER = pytest.StashKey["MemoryMeter"]()
 _IS_REPEATED = pytest.StashKey[bool]()
 _FEWEST_STEPS = 8
-_LOOKED_AT = 3
-"""Repetitions of a test that leaks, between which its holders are compared."""
 _NAMED = 3
 _DEVICE = re.compile(r"cpu|mps|[a-z]\w*:\d+")
 
@@ -85,20 +82,19 @@ def _call(item: pytest.Function) -> None:
 
 def _kept_by(item: pytest.Function) -> str:
     """What holds more after further repetitions than before, and the lines that feed it; empty if that is not known."""
-    from tbmem.runtime.cell_meter import CellMeter
-    from tbmem.runtime.process.guard import Guard
+    from tbmem.runtime.repetition import REPETITIONS, kept_by
 
-    cell = CellMeter(Guard(), {str(item.path): item.funcargs})
-    with suppress(
-        Exception, pytest.fail.Exception, pytest.skip.Exception
-    ):  # of the test, which may not bear more repetitions than were asked for
-        for _ in range(_LOOKED_AT):
+    def repeat() -> bool:
+        try:
             _call(item)
-    kept = cell.end().kept[:_NAMED]
+        except (Exception, pytest.fail.Exception, pytest.skip.Exception):
+            return False  # the test may not bear more repetitions than were asked for
+        return True
+
     return "".join(
-        f"\n  {holder.name}: {format_signed(holder.bytes)} in {_LOOKED_AT} further steps"
+        f"\n  {holder.name}: {format_signed(holder.bytes)} in {REPETITIONS} further steps"
         + "".join(f"\n    {line}" for line in holder.lines[:_NAMED])
-        for holder in kept
+        for holder in kept_by(repeat, {str(item.path): item.funcargs})[:_NAMED]
     )
 
 

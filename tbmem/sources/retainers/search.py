@@ -27,7 +27,7 @@ from tbmem.sources.retainers.instances import add_classes, add_contexts, add_lea
 from tbmem.sources.retainers.line_tracer import LineTracer
 from tbmem.sources.retainers.object_counts import ObjectCounts, ObjectTable
 from tbmem.sources.retainers.probes import SizeProbe
-from tbmem.sources.retainers.reachability import Traversal
+from tbmem.sources.retainers.reachability import Namespaces, Traversal
 from tbmem.sources.retainers.retained_size import BaselineObjects, address_of
 from tbmem.sources.retainers.variables import VariableHistories, add_graphs, add_value, grown_values
 
@@ -40,9 +40,14 @@ _NO_LIST = "This Python runs without its global lock: objects are not listed, ho
 
 
 class RetainerSearch:
-    """Finds what retains more and more memory; to be called from the training thread, between its steps."""
+    """Finds what retains more and more memory; to be called from the training thread, between its steps.
 
-    def __init__(self) -> None:
+    Args:
+        named: What has a name beside the program's variables.
+    """
+
+    def __init__(self, named: Namespaces | None = None) -> None:
+        self._named = named
         self._counts = ObjectCounts()
         self._histories = VariableHistories()
         self._sources = SourceCode()
@@ -62,7 +67,7 @@ class RetainerSearch:
             self._counts.look(step, objects)
             generators = objects.generators()
             del objects  # it holds the dicts that reading a frame's variables leaves behind, and empties
-            traversal = Traversal(20_000, 0.04, frame, generators)
+            traversal = Traversal(20_000, 0.04, frame, generators, self._named)
             self._histories.look(step, traversal.references.values())
         self._candidates = None
         plain.forget()
@@ -147,7 +152,7 @@ class RetainerSearch:
     def close(self) -> None:
         """Stop tracing and forget everything."""
         self.untrace(sys._getframe(1))
-        self.__init__()  # type: ignore[misc]
+        self.__init__(self._named)  # type: ignore[misc]
         plain.forget()
 
     def _find(self, frame: FrameType | None) -> SearchContext:
@@ -155,7 +160,7 @@ class RetainerSearch:
         with torch._C.DisableTorchFunction(), gc_paused():
             context = SearchContext(self._sources, self._initial, frame)
             objects = ObjectTable()  # the only one: where many modules are loaded, each costs as much as all the rest
-            traversal = Traversal(60_000, 0.25, frame, objects.generators())
+            traversal = Traversal(60_000, 0.25, frame, objects.generators(), self._named)
             context.files = tuple(dict.fromkeys((*context.files, *traversal.user_files())))
             if not can_list():
                 context.notes.append(_NO_LIST)
