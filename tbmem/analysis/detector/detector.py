@@ -270,6 +270,8 @@ class Detector:
         standing = other.growth.trend
         if is_heap and (standing is None or standing.state not in (TrendState.SUSPECTED, TrendState.LEAK)):
             return False
+        if standing is None and not other.is_read_like(channel, trend.first.step):
+            return False
         growth = other.growth_between(trend.first.step, trend.last.step)
         share = 1.0 if is_heap else _SHARE_EXPLAINED if standing is None else _SHARE_OF_TWIN
         return growth is not None and growth >= share * trend.growth
@@ -314,7 +316,7 @@ class Detector:
         first, last = trend.first.step, min(trend.last.step, self._feed.heap_size.last_step)
         growth, alive = channel.growth_between(first, last), self._feed.channels[Channel.ALLOCATED]
         alive_growth = alive.growth_between(first, last)
-        if growth is None or alive_growth is None:
+        if growth is None or alive_growth is None or growth < _SHARE_EXPLAINED * trend.growth:
             return False
         free = self._feed.heap_size.growth(first, last) + self._feed.given_back
         if alive.growth.trend is not None:  # else what is alive in some steps is free in others

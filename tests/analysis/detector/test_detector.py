@@ -858,3 +858,20 @@ def test_a_short_run_that_rises_throughout_is_not_called_stable(per_step: int, v
     finding = detector.verdict()
     assert finding.kind.value == verdict
     assert finding.message.startswith("rose from 115.23 MiB to 120.86 MiB in 25 evaluated" if per_step else "stable at")
+
+
+def test_a_leak_in_a_heap_that_is_read_seldom_is_seen_in_the_resident_memory() -> None:
+    # given 1 MiB a step that is kept, in a heap in which a recording has left room, and which is slow to read
+    read = {*range(1, 22), 35, 37, 44, 92, 155}
+    free, grown = HEAP + 260 * MIB, [max(step - 12, 0) * MIB for step in range(200)]
+    recorded = [each._replace(profiled=True, reserved=free) for each in heap([HEAP] * 12)[3:]]
+    levels = [HEAP + each for each in grown]
+    after = heap(levels, reserved=[free] * 200, host_rss=[300 * MIB + each for each in grown])[12:]
+    after = [each if each.step in read else each._replace(allocated=None, reserved=None) for each in after]
+    detector = Detector(awaits_evidence=True)
+    # when
+    findings = feed(detector, [*heap([HEAP] * 3), *recorded, *after])
+    # then it is suspected, once, and not said to be free, nor stable
+    assert kinds(findings) == ["suspect"]
+    assert [each.channel for each in detector.suspicions] == [Channel.HOST]
+    assert detector.verdict().kind is FindingKind.GROWING
