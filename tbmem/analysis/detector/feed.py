@@ -26,6 +26,8 @@ _GIVEN_BACK = 4 * MIB
 _MOSTLY = 0.5  # share of a height that lies in free memory, from which on it is none where pages were given back
 _STANDS_STILL = 1 * MIB
 """Change of the resident memory, in bytes, up to which what malloc has free is still that of its last reading."""
+_FALLS_WITH, _LONGEST_BEHIND = 0.5, 0.1
+"""Part by which the resident memory falls with malloc's heap, and seconds after which it must have been read again."""
 _WORKERS_PATIENCE = 30  # readings of the child processes, at most two a second, over which they must have grown
 _WORKERS_SECONDS = 0.5
 _REMEMBERED = 128
@@ -84,6 +86,9 @@ class SampleFeed:
         self._free_heap: tuple[int, int] | None = None
         """Bytes that malloc had free at its last reading, and the resident memory then."""
         self._resident: int | None = None  # at the last step's end
+        self._heap_before: tuple[int, int] | None = None  # malloc's heap and the resident memory at its last reading
+        self._behind = (-1, 0.0)  # the resident memory that was older than malloc's figures, and since when
+        self._is_behind = False
         self._outside_heap = 0  # resident bytes outside of malloc's heap
         self.given_back = 0
         """Bytes of malloc's heap that recordings have given back to the system so far: resident again once they are
@@ -132,7 +137,7 @@ class SampleFeed:
         self._note_free(columns, -1)
         self._last_absent = self._not_resident(columns, -1)
         resident, reserved = columns.host_rss[-1], columns.reserved[-1]
-        if resident is not None and reserved is not None:
+        if resident is not None and reserved is not None and not self._is_behind:
             self._outside_heap = max(self._outside_heap, resident - reserved)
         if len(events) > 1:
             # of excursions that became clear in the same step the highest first: it explains the others
@@ -254,8 +259,21 @@ class SampleFeed:
 
     def _note_free(self, columns: Any, at: int) -> None:
         free, self._resident = self._free(columns, at), columns.host_rss[at]
+        self._note_behind(columns, at)
         if free is not None:
-            self._free_heap = (free, columns.host_rss[at] or 0)
+            self._free_heap = None if self._is_behind else (free, columns.host_rss[at] or 0)
+
+    def _note_behind(self, columns: Any, at: int) -> None:
+        """Note whether the resident memory, read less often, is from before malloc gave memory back."""
+        reserved, resident, time = columns.reserved[at], columns.host_rss[at], columns.time[at]
+        if reserved is None or resident is None:
+            return
+        if self._heap_before is not None:
+            fell, sank = self._heap_before[0] - reserved, self._heap_before[1] - resident
+            if fell > _STANDS_STILL and sank < _FALLS_WITH * fell:
+                self._behind = (resident, time)
+        self._heap_before = (reserved, resident)
+        self._is_behind = resident == self._behind[0] and time < self._behind[1] + _LONGEST_BEHIND
 
     def _free(self, columns: Any, at: int) -> int | None:
         """Resident bytes that malloc had free when a step ended; ``None`` where its counters were not read."""

@@ -136,8 +136,9 @@ class SpikeTest:
         last = self.close()
         records = [excursion for excursion, is_record in self._before if is_record]
         least = _LIKE * max((record.height for record in records), default=0)
-        others = [each for each in records if each.height >= least and each.first_step not in self._told]
-        return [*last, *(others if len(records) <= _EACH else ())]
+        alike = [each for each in records if each.height >= least]
+        others = [each for each in alike if each.first_step not in self._told]
+        return [*last, *(others if len(alike) <= _EACH else ())]
 
     @property
     def has_shifted(self) -> bool:

@@ -875,3 +875,26 @@ def test_a_leak_in_a_heap_that_is_read_seldom_is_seen_in_the_resident_memory() -
     assert kinds(findings) == ["suspect"]
     assert [each.channel for each in detector.suspicions] == [Channel.HOST]
     assert detector.verdict().kind is FindingKind.GROWING
+
+
+def test_two_long_batches_are_two_spikes_where_malloc_is_read_before_the_resident_memory() -> None:
+    # given two steps whose memory malloc keeps for five steps; the resident memory is read a step later
+    free, room, spikes = HEAP + 44 * MIB, 89 * MIB, (100, 240)
+
+    def after(step: int) -> int:
+        return min((step - spike for spike in spikes if step >= spike), default=1000)
+
+    steps = range(1, 301)
+    resident = [300 * MIB + 44 * MIB + (room if after(step) <= 5 else 0) for step in steps]
+    recorded = [each._replace(profiled=True, reserved=free + 8 * MIB) for each in heap([HEAP] * 12)[3:]]
+    samples = heap(
+        [HEAP] * 300,
+        reserved=[free + (room if after(step) < 5 else 0) for step in steps],
+        host_rss=resident,
+        host_peak_rss=[max(pair) for pair in zip(resident, [0, *resident], strict=False)],
+    )
+    # when
+    findings = judge([*heap([HEAP] * 3), *recorded, *samples[12:]])
+    # then
+    assert [(each.kind.value, each.first_step) for each in findings[:-1]] == [("spike", 100), ("spike", 240)]
+    assert findings[-1].kind is FindingKind.SPIKE
