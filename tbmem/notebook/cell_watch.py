@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,16 @@ from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.lifecycle import failure
 from tbmem.runtime.run_observer import ObservedRun, RunObservers
 from tbmem.sources.torch_state.out_of_memory import ran_out_of_memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedCell:
+    """Result of a cell, for ``%%tbmem --into``."""
+
+    summary: RunSummary | None
+    """Verdicts, findings, peaks and files of the last run in it; ``None`` without a step."""
+    memory: CellMemory | None
+    """What the cell itself has used and kept."""
 
 
 class CellWatch:
@@ -47,6 +58,7 @@ class CellWatch:
         self._chart: LiveChart | None = None
         self._run: OptimizerRun | None = None
         self._has_run = False  # one to be shown
+        self._into = options.into
         if not options.config.config.enabled:
             return
         try:
@@ -91,6 +103,9 @@ class CellWatch:
             for peak in (peak for summary in self._summaries() for peak in summary.peaks):
                 cell = cell.reaching(peak.device, peak.bytes)
             self._show(cell, cell_lines(cell))
+        if self._into is not None:
+            summary = next(iter(reversed(self._summaries())), None)
+            self._shell.user_ns[self._into] = WatchedCell(summary=summary, memory=cell)
         self._others.clear()
 
     def _end_run(self, error: BaseException | None) -> None:

@@ -50,7 +50,8 @@ class MemoryMagic:
     def tbmem(self, line: str, cell: str | None = None) -> None:
         """Watch the memory of this cell.
 
-        %%tbmem [-c CONFIG] [--name NAME] [--logdir DIR] [--step-on OPTIMIZER] [--no-chart] [KEY=VALUE]...
+        %%tbmem [-c CONFIG] [--name NAME] [--logdir DIR] [--step-on OPTIMIZER] [--into VARIABLE] [--no-chart]
+                [KEY=VALUE]...
 
         A training loop is monitored and profiled as by ``tbmem run``: each optimizer step is a step, no callback is
         needed. A chart is drawn while the cell runs, and the summary is shown at its end. ``%tbmem`` on a line within a
@@ -60,6 +61,7 @@ class MemoryMagic:
         --name NAME          name of the run's folder, by default the time
         --logdir DIR         folder for all runs, by default runs
         --step-on OPTIMIZER  optimizer whose steps are counted: first, 2 (the second), a class's name, or each
+        --into VARIABLE      variable that gets the result: its ``summary`` and the cell's ``memory``
         --no-chart           only the summary
         KEY=VALUE            any setting: profiling.active=5
         """

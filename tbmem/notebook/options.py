@@ -13,7 +13,7 @@ from tbmem.config import LoadedConfig, load_with_origins
 from tbmem.errors import UsageError
 from tbmem.runtime.launch.step_choice import check_step_on
 
-USAGE = "%%tbmem [-c CONFIG] [--name NAME] [--logdir DIR] [--step-on OPTIMIZER] [--no-chart] [KEY=VALUE]..."
+USAGE = "%%tbmem [-c CONFIG] [--name NAME] [--logdir DIR] [--step-on OPTIMIZER] [--into VARIABLE] [--no-chart] [KEY=VALUE]..."
 _OVERRIDE = re.compile(r"\w+(\.\w+)*=")
 
 
@@ -24,6 +24,8 @@ class CellOptions:
     config: LoadedConfig
     step_on: str = "first"
     has_chart: bool = True
+    into: str | None = None
+    """Variable of the notebook that gets the result."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -48,13 +50,15 @@ def parse_options(line: str) -> CellOptions:
     if strange := [word for word in given.overrides if not _OVERRIDE.match(word)]:
         raise UsageError(f"%%tbmem: {strange[0]!r} is not KEY=VALUE; usage: {USAGE}")
     check_step_on(given.step_on)
+    if given.into is not None and not given.into.isidentifier():
+        raise UsageError(f"%%tbmem: --into {given.into!r} is not the name of a variable; usage: {USAGE}")
     named = {"run.logdir": given.logdir, "run.name": given.name}
     options = [f"{key}={json.dumps(value)}" for key, value in named.items() if value is not None]
     loaded = load_with_origins(given.config, [*given.overrides, *options])
     if loaded.origins["output.console"] == "default":
         output = replace(loaded.config.output, console=False)
         loaded = replace(loaded, config=replace(loaded.config, output=output))
-    return CellOptions(config=loaded, step_on=given.step_on, has_chart=given.chart)
+    return CellOptions(config=loaded, step_on=given.step_on, has_chart=given.chart, into=given.into)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -64,5 +68,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--name")
     parser.add_argument("--logdir")
     parser.add_argument("--step-on", default="first")
+    parser.add_argument("--into")
     parser.add_argument("--no-chart", dest="chart", action="store_false")
     return parser

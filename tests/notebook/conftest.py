@@ -16,6 +16,7 @@ class Shell:
         self.display_pub = self
         self.shown: list[tuple[str, str, bool]] = []
         """HTML, text, and whether it replaced what was shown before."""
+        self.user_ns: dict[str, Any] = {}
 
     def publish(self, data: dict[str, str], metadata: dict[str, Any], *, transient: Any, update: bool) -> None:
         assert transient["display_id"]

@@ -61,6 +61,19 @@ def test_the_peak_of_the_cell_is_no_lower_than_that_of_its_run(
     assert f"peak in the cell {peak}" in cell
 
 
+def test_a_variable_gets_the_result(shell: Shell, tmp_path: Path) -> None:
+    # given two cells, of which one has steps
+    for steps in (5, 0):
+        watched = watch(shell, tmp_path, "--into result --no-chart")
+        train(steps)
+        # when
+        watched.end()
+        # then
+        result = shell.user_ns["result"]
+        assert result.memory.seconds > 0
+        assert (result.summary.steps if steps else result.summary) == (steps or None)
+
+
 def test_without_steps_no_file_is_left(shell: Shell, tmp_path: Path) -> None:
     watched = watch(shell, tmp_path / "runs")
     watched.end()

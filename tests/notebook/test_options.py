@@ -37,6 +37,7 @@ def test_the_consoles_lines_can_be_had() -> None:
         ("--name", "expected one argument"),
         ("train.py", "'train.py' is not KEY=VALUE"),
         ("--step-on -", "write first, each, 2"),
+        ("--into 2x", "--into '2x' is not the name of a variable"),
         ("-c 'light", "No closing quotation"),
         ("monitor.devise=1", "did you mean monitor.devices?"),
         ("-c nope.yaml", "no such config file"),

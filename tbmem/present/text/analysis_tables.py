@@ -81,12 +81,14 @@ def named_shares(shares: Sequence[Share]) -> list[Share]:
 
 
 def _state_lines(device: DeviceAnalysis) -> list[str]:
+    free = device.fragmentation
+    waiting = free.pending_free_bytes or None
     state = {
         "reserved": device.reserved_bytes,
         "allocated": device.allocated_bytes,
-        "requested": device.requested_bytes,
+        "freed, but waiting for another stream": waiting,
+        "requested of both" if waiting else "requested": device.requested_bytes,
     }
-    free = device.fragmentation
     unused = {
         "free": free.free_bytes,
         "cached": free.cached_bytes,

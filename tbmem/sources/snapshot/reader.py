@@ -159,7 +159,8 @@ def _notes_on_device(device: DeviceTotals) -> list[str]:
     if device.allocs + device.frees <= 1:
         notes.append(
             "no history was recorded, only the state when the snapshot was taken: the real peak may have been higher,"
-            " and a request that failed is not in it (record with torch.cuda.memory._record_memory_history())."
+            " and neither a leak nor a request that failed can be seen (record with"
+            " torch.cuda.memory._record_memory_history())."
         )
     elif device.base_bytes > 0:
         notes.append(
