@@ -104,8 +104,8 @@ class CellWatch:
                 cell = cell.reaching(peak.device, peak.bytes)
             self._show(cell, cell_lines(cell))
         if self._into is not None:
-            summary = next(iter(reversed(self._summaries())), None)
-            self._shell.user_ns[self._into] = WatchedCell(summary=summary, memory=cell)
+            last = next(reversed(self._summaries()), None)
+            self._shell.user_ns[self._into] = WatchedCell(summary=last, memory=cell)
         self._others.clear()
 
     def _end_run(self, error: BaseException | None) -> None:

@@ -13,7 +13,10 @@ from tbmem.config import LoadedConfig, load_with_origins
 from tbmem.errors import UsageError
 from tbmem.runtime.launch.step_choice import check_step_on
 
-USAGE = "%%tbmem [-c CONFIG] [--name NAME] [--logdir DIR] [--step-on OPTIMIZER] [--into VARIABLE] [--no-chart] [KEY=VALUE]..."
+USAGE = (
+    "%%tbmem [-c CONFIG] [--name NAME] [--logdir DIR] [--step-on OPTIMIZER] [--into VARIABLE] [--no-chart]"
+    " [KEY=VALUE]..."
+)
 _OVERRIDE = re.compile(r"\w+(\.\w+)*=")
 
 
