@@ -60,6 +60,7 @@ ORDER: dict[str, tuple[str, ...]] = {
             "device_judge",
             "record",
             "cell_meter",
+            "repetition",
             "run_observer",
             "monitor",
             "profiler",
