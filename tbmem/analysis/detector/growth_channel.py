@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tbmem.analysis.detector.control_variate import ControlVariate
 from tbmem.analysis.detector.forecast import Forecast, forecast
-from tbmem.analysis.detector.growth_test import Change, GrowthTest
+from tbmem.analysis.detector.growth_test import MARKS_TO_JUDGE, Change, GrowthTest
 from tbmem.analysis.detector.low_water_marks import BLOCK, SCALES, LowWaterMark, StepBlock, levels
 from tbmem.analysis.detector.trend import Trend, rises_regularly
 from tbmem.analysis.growth_rate import Point, growth_rate
@@ -26,7 +26,6 @@ _STEEP = ((4, 64), (3, 16))  # so many such blocks are enough if memory will hav
 _LEAST_PART = 0.1  # a rise of the level counts as one if it is at least this part of the largest
 _ENOUGH, _RISES = 28, 5  # readings, and regular rises among them, that are suspicious where none ever falls
 _ENOUGH_MARKS = 6  # marks that tell a rate better than finer ones that do not reach back to where the growth began
-_ENOUGH_TO_JUDGE = 12  # marks that show growth at any pace
 _HALVED = 4  # marks from which on each half of a trend has a rate
 _RECENT = 48  # readings in which the distance of rises is looked for
 
@@ -184,7 +183,7 @@ class GrowthChannel:
     def is_read_like(self, other: GrowthChannel, step: int) -> bool:
         """Whether it is read about as often as another since a step, or often enough to be judged by itself."""
         known, others = (sum(mark.step >= step for mark in each.growth.marks.at(0)) for each in (self, other))
-        return known >= _ENOUGH_TO_JUDGE or 2 * known >= others
+        return known >= MARKS_TO_JUDGE or 2 * known >= others
 
     def suspicion(self, trend: Trend, sample: MemorySample, rate: float, gap: int = 1) -> Suspicion:
         """The trend as a suspicion of a sample's device, with the rate (bytes per step) and gap when it was found."""

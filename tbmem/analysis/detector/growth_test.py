@@ -16,7 +16,7 @@ _SUSPICIOUS_SHARE = 1e-6  # the same as a share of the level
 _LINE, _LINE_SIGMAS = 7, 3.0  # marks of the finest blocks, one like the other, that are suspicious: 28 steps
 _SHORT, _SHORT_SIGMAS = 9, 3.4  # marks of the finest blocks that are suspicious where they climb less evenly: 36 steps
 _FEWEST = 6  # marks below which nothing is suspected
-_LONG, _LONG_SIGMAS = 12, 4.0  # marks at any scale; fewer say too little about order and chance
+MARKS_TO_JUDGE, _LONG_SIGMAS = 12, 4.0  # marks at any scale; fewer say too little about order and chance
 _CERTAIN_SIGMAS = 4.9
 _SUSPICIOUS_RISES, _CERTAIN_RISES = 4, 7
 """Regular rises without a fall that are suspicious where readings are exact, and that are certain."""
@@ -133,7 +133,7 @@ class GrowthTest:
 
     def rises_early(self, readings: Sequence[float]) -> bool:
         """Whether the readings climb as a leak does, where the marks are too few for a suspicion."""
-        is_early = self.trend is None and len(self.marks.at(0)) < _LONG and len(readings) >= ENOUGH_STEPS
+        is_early = self.trend is None and len(self.marks.at(0)) < MARKS_TO_JUDGE and len(readings) >= ENOUGH_STEPS
         return is_early and climbs(readings, self._least(readings[0]), _SHORT_SIGMAS)
 
     def is_material(self, trend: Trend) -> bool:
@@ -216,7 +216,7 @@ class GrowthTest:
         """The marks of a climb that has lasted longer than the patience, if there is one."""
         tick = known[-1].tick
         since = tick - _NEARLY * self._patience + (tick - known[-2].tick)
-        count = next((size for size in range(_LONG, len(known) + 1) if known[-size].tick <= since), None)
+        count = next((size for size in range(MARKS_TO_JUDGE, len(known) + 1) if known[-size].tick <= since), None)
         for size in dict.fromkeys((count, len(known))) if count is not None else ():
             part = known[-size:]
             if self._is_cycle(part) or not climbs(levels(part), self._least(part[0].level), _CERTAIN_SIGMAS):
@@ -230,7 +230,7 @@ class GrowthTest:
     def _suspect(self, known: Sequence[LowWaterMark], scale: int) -> Sequence[LowWaterMark] | None:
         """The marks that are suspicious, if there are any."""
         short = ((_LINE, _LINE_SIGMAS), (_SHORT, _SHORT_SIGMAS)) if scale == 0 else ()
-        for count, sigmas in (*short, (_LONG, _LONG_SIGMAS)):
+        for count, sigmas in (*short, (MARKS_TO_JUDGE, _LONG_SIGMAS)):
             part = known[-count:]
             if len(part) < count or self._is_cycle(part) or not climbs(levels(part), self.suspicious, sigmas):
                 continue
