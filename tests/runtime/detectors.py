@@ -12,6 +12,11 @@ class FakeDetector:
     def __init__(self, *suspicions: Suspicion) -> None:
         self.suspicions = suspicions
         self.concluded: list[Conclusion] = []
+        self.rate: float | None = None
+        """Bytes per step by which memory grows when conclusions are handed over; else as when it was suspected."""
+
+    def lasting_rate(self, suspicion: Suspicion) -> float:
+        return suspicion.bytes_per_step if self.rate is None else self.rate
 
     def conclude(self, suspicion: Suspicion, conclusion: Conclusion) -> list[Finding]:
         self.suspicions = ()

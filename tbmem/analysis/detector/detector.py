@@ -14,13 +14,13 @@ from tbmem.analysis.detector.feed import CPU, RESIDENT_GROWTH, Event, ExcursionE
 from tbmem.analysis.detector.forecast import Forecast
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import Change
-from tbmem.analysis.detector.periodicity import belongs
-from tbmem.analysis.detector.spike_test import Excursion, ExcursionKind
+from tbmem.analysis.detector.spike_test import ExcursionKind
 from tbmem.analysis.detector.trend import Trend, TrendState
+from tbmem.analysis.detector.verdict_history import VerdictHistory
 from tbmem.analysis.growth_rate import ENOUGH_STEPS, StepTime
 from tbmem.config.schema import PatternsConfig
 from tbmem.model.evidence import Channel, CodeLine, Conclusion, Outcome, RunningAt, Suspicion
-from tbmem.model.finding import Finding, FindingKind, Severity
+from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.sample import MemorySample
 
 _SHARE_EXPLAINED = 0.5  # share of the resident memory's growth that malloc must show for it to be the same growth
@@ -35,7 +35,6 @@ _LOOK = 64
 """Steps in which evidence is collected, with room to spare."""
 _URGENT = 128
 """Steps left from which on a leak does not wait for evidence."""
-_SPIKES = 16  # spikes that are remembered, the highest ones
 
 
 class Detector:
@@ -102,6 +101,15 @@ class Detector:
     def suspicions(self) -> Sequence[Suspicion]:
         """Suspicions that stand and are not concluded, one per channel at most."""
         return tuple(self._suspicions.values())
+
+    def lasting_rate(self, suspicion: Suspicion) -> float:
+        """Growth of one of ``suspicions`` as it stands by now, in bytes per judged step; 0 where it has ended."""
+        channel = self._feed.channels[suspicion.channel]
+        trend = channel.growth.trend
+        if trend is None:
+            return 0.0
+        resident = self._resident_growth(channel, trend)
+        return channel.lasting_rate(trend, suspicion.gap) if resident is None else self._resident_rate(trend, resident)
 
     def conclude(self, suspicion: Suspicion, conclusion: Conclusion) -> Sequence[Finding]:
         """Apply what the evidence says about one of ``suspicions``; returns a leak, a dismissal, or nothing."""
@@ -360,6 +368,11 @@ class Detector:
         is_of_heap = self._feed.heap_size.growth(first, last) >= _SHARE_EXPLAINED * growth
         return growth if goes_on and is_large and is_of_heap else None
 
+    def _resident_rate(self, trend: Trend, resident: float) -> float:
+        """Bytes per judged step by which that growth goes on."""
+        steps = trend.last.point.step - trend.first.point.step
+        return self._feed.channels[Channel.HOST].steady_rate(trend) or resident / max(steps, 1)
+
     def _current_leak(self, sample: MemorySample, channel: GrowthChannel, trend: Trend) -> Finding:
         return self._leak(sample, channel, trend, channel.rate(trend), channel.forecast(trend, sample.step))
 
@@ -383,62 +396,9 @@ class Detector:
         if resident is None:
             return finding_text.leak(sample, seen, conclusion, ahead, known_by, in_workers=self._worker_methods)
         level = round(host.level_at(trend.last.step) or 0)
-        rate = host.steady_rate(trend) or resident / max(seen.judged_steps, 1)
+        rate = self._resident_rate(trend, resident)
         whole = replace(seen, base=level - round(resident), level=level, bytes_per_step=rate)
         return finding_text.leak(sample, whole, conclusion, ahead, known_by, alive=seen)
-
-
-class VerdictHistory:
-    """Remembers of the reported findings what a verdict needs: the worst, not the latest."""
-
-    def __init__(self) -> None:
-        self.latest: dict[FindingKind, Finding] = {}
-        """The last finding of each kind that is neither spike nor near capacity."""
-        self._spikes: list[Finding] = []
-        self._fullest: Finding | None = None
-        self._periodic: dict[Channel, Excursion] = {}
-
-    def add(self, finding: Finding) -> None:
-        """Add a finding that was reported."""
-        if finding.kind is FindingKind.SPIKE:
-            ordered = sorted([*self._spikes, finding], key=lambda spike: -spike.evidence["height_bytes"])
-            self._spikes = ordered[:_SPIKES]
-        elif finding.kind is FindingKind.NEAR_CAPACITY:
-            order = list(Severity)
-            if self._fullest is None or order.index(finding.severity) >= order.index(self._fullest.severity):
-                self._fullest = finding
-        else:
-            self.latest[finding.kind] = finding
-
-    def explains(self, channel: Channel, excursion: Excursion) -> bool:
-        """Whether a spike of its steps was reported, or one channel has a period that it fits and its own has none."""
-        first, last = excursion.first_step, excursion.last_step
-        is_reported = any(spike.first_step <= last and first <= spike.last_step for spike in self._spikes)
-        return is_reported or (channel not in self._periodic and self._is_periodic(first))
-
-    def note_period(self, channel: Channel, periodic: Excursion) -> bool:
-        """Retract spikes that belong to a period; returns whether no other channel has shown this period before."""
-        is_news = not self._is_periodic(periodic.first_step)
-        self._periodic[channel] = periodic
-        members, period = periodic.members, periodic.period
-        self._spikes = [spike for spike in self._spikes if not belongs(spike.first_step, members, period)]
-        return is_news
-
-    def severe(self, *, fragmented: bool) -> Finding | None:
-        """The worst of what is worse than growth: nearly full, spike, fragmentation (if it stands now)."""
-        if self._fullest is not None and self._fullest.severity is not Severity.INFO:
-            return self._fullest
-        if self._spikes:
-            return self._spikes[0]
-        return self.latest.get(FindingKind.FRAGMENTATION) if fragmented else None
-
-    def shift(self) -> Finding | None:
-        """The last shift, unless it came with a periodic excursion: what libraries keep of a first one is none."""
-        shift = self.latest.get(FindingKind.LEVEL_SHIFT)
-        return None if shift is None or self._is_periodic(shift.first_step) else shift
-
-    def _is_periodic(self, step: int) -> bool:
-        return any(belongs(step, each.members, each.period) for each in self._periodic.values())
 
 
 def judge(samples: Iterable[MemorySample], patterns: PatternsConfig | None = None) -> list[Finding]:

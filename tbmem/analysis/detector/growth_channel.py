@@ -239,6 +239,12 @@ class GrowthChannel:
         parts = pairwise((points[0], points[len(points) // 2], points[-1]))
         return min((after.level - before.level) / max(after.step - before.step, 1) for before, after in parts)
 
+    def lasting_rate(self, trend: Trend, gap: int) -> float:
+        """Rate of a trend that rises each ``gap`` steps without what was taken once, in bytes per judged step."""
+        steady = self.steady_rate(trend) if gap <= self.block_steps else None
+        rate = self.rate(trend)
+        return rate if steady is None else min(rate, steady)
+
     def lasting_share(self, trend: Trend) -> float:
         """The part of a trend's growth by which its lowest level in its last quarter is above that in its first.
 

@@ -172,6 +172,7 @@ class Investigator:
     ) -> list[Finding]:
         """Pass conclusions to the detectors; a leak waits until the growth has outlasted an epoch."""
         findings: list[Finding] = []
+        least = parse_bytes(self._config.min_leak)
         for suspect, conclusion in list(self._conclusions.items()):
             suspicion = current.get(suspect)
             if suspicion is None:  # the growth has ended
@@ -181,6 +182,8 @@ class Investigator:
             began = self.resumed_after if suspicion.from_the_start else suspicion.first_step
             if conclusion.outcome is not Outcome.CONFIRMED or step - began >= self._config.confirm_after:
                 del self._conclusions[suspect]
+                if conclusion.outcome is Outcome.CONFIRMED and detectors[suspect[0]].lasting_rate(suspicion) < least:
+                    conclusion = replace(conclusion, outcome=Outcome.OPEN)  # most of it was taken once
                 when = {"suspected_step": self._suspected.pop(suspect, step), "confirmed_step": step}
                 final = replace(conclusion, step=step, evidence={**conclusion.evidence, **when})
                 findings += detectors[suspect[0]].conclude(suspicion, final)

@@ -152,6 +152,22 @@ def test_what_is_confirmed_is_a_leak_with_all_that_is_known() -> None:
     assert detector.verdict().kind is FindingKind.LEAK
 
 
+def test_the_lasting_rate_is_without_what_was_taken_once() -> None:
+    # given: caches fill by 4 KiB a step until step 30, and 400 bytes a step are kept from the first to the last
+    levels = [HEAP + 4 * KIB * min(step, 30) + 400 * step for step in range(70)]
+    detector = Detector(awaits_evidence=True)
+    feed(detector, heap(levels))
+    (suspicion,) = detector.suspicions
+    # when / then
+    assert suspicion.bytes_per_step > 4 * KIB
+    assert detector.lasting_rate(suspicion) == pytest.approx(400, rel=0.1)
+
+
+def test_the_lasting_rate_of_what_goes_on_is_its_rate() -> None:
+    detector, _ = suspicious()
+    assert detector.lasting_rate(detector.suspicions[0]) == pytest.approx(64 * KIB)
+
+
 def test_what_is_confirmed_and_falls_back_is_taken_back() -> None:
     # given
     detector, _ = suspicious()
@@ -261,10 +277,12 @@ def test_what_pins_the_heap_is_one_leak_of_the_resident_memorys_size() -> None:
     feed(detector, samples[:40])
     suspicion = next(each for each in detector.suspicions if each.channel is Channel.ALLOCATED)
     # when
+    lasting = detector.lasting_rate(suspicion)
     (leak,) = detector.conclude(suspicion, conclusion(Outcome.CONFIRMED, share=0.98))
     again = feed(detector, samples[40:])
     verdict = detector.verdict()
     # then
+    assert lasting == pytest.approx(20 * MIB, rel=0.3)
     for finding in (leak, verdict, *again):
         assert finding.kind is FindingKind.LEAK
         assert finding.evidence["channel"] == "allocated"

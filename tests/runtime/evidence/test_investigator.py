@@ -91,6 +91,17 @@ def test_a_leak_waits_until_the_growth_is_too_old_for_an_epoch() -> None:
     assert not setting.investigator.is_waiting
 
 
+def test_growth_that_was_mostly_taken_once_is_left_open() -> None:
+    # given: 64 KiB a step when it was suspected, and a few scalars since
+    setting = Setting(FakeDetector(suspicion()))
+    setting.detector.rate = 400
+    # when
+    setting.run(48, 70)
+    # then
+    [conclusion] = setting.detector.concluded
+    assert conclusion.outcome is Outcome.OPEN
+
+
 def test_what_grew_when_the_judging_began_is_as_old_as_the_run() -> None:
     setting = Setting(FakeDetector(suspicion(from_the_start=True)))
     setting.run(48, 58)

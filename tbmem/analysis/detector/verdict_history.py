@@ -1,0 +1,63 @@
+"""What a device's verdict needs of the findings that were reported: the worst, not the latest."""
+
+from __future__ import annotations
+
+from tbmem.analysis.detector.periodicity import belongs
+from tbmem.analysis.detector.spike_test import Excursion
+from tbmem.model.evidence import Channel
+from tbmem.model.finding import Finding, FindingKind, Severity
+
+_SPIKES = 16  # spikes that are remembered, the highest ones
+
+
+class VerdictHistory:
+    """Remembers of the reported findings what a verdict needs: the worst, not the latest."""
+
+    def __init__(self) -> None:
+        self.latest: dict[FindingKind, Finding] = {}
+        """The last finding of each kind that is neither spike nor near capacity."""
+        self._spikes: list[Finding] = []
+        self._fullest: Finding | None = None
+        self._periodic: dict[Channel, Excursion] = {}
+
+    def add(self, finding: Finding) -> None:
+        """Add a finding that was reported."""
+        if finding.kind is FindingKind.SPIKE:
+            ordered = sorted([*self._spikes, finding], key=lambda spike: -spike.evidence["height_bytes"])
+            self._spikes = ordered[:_SPIKES]
+        elif finding.kind is FindingKind.NEAR_CAPACITY:
+            order = list(Severity)
+            if self._fullest is None or order.index(finding.severity) >= order.index(self._fullest.severity):
+                self._fullest = finding
+        else:
+            self.latest[finding.kind] = finding
+
+    def explains(self, channel: Channel, excursion: Excursion) -> bool:
+        """Whether a spike of its steps was reported, or one channel has a period that it fits and its own has none."""
+        first, last = excursion.first_step, excursion.last_step
+        is_reported = any(spike.first_step <= last and first <= spike.last_step for spike in self._spikes)
+        return is_reported or (channel not in self._periodic and self._is_periodic(first))
+
+    def note_period(self, channel: Channel, periodic: Excursion) -> bool:
+        """Retract spikes that belong to a period; returns whether no other channel has shown this period before."""
+        is_news = not self._is_periodic(periodic.first_step)
+        self._periodic[channel] = periodic
+        members, period = periodic.members, periodic.period
+        self._spikes = [spike for spike in self._spikes if not belongs(spike.first_step, members, period)]
+        return is_news
+
+    def severe(self, *, fragmented: bool) -> Finding | None:
+        """The worst of what is worse than growth: nearly full, spike, fragmentation (if it stands now)."""
+        if self._fullest is not None and self._fullest.severity is not Severity.INFO:
+            return self._fullest
+        if self._spikes:
+            return self._spikes[0]
+        return self.latest.get(FindingKind.FRAGMENTATION) if fragmented else None
+
+    def shift(self) -> Finding | None:
+        """The last shift, unless it came with a periodic excursion: what libraries keep of a first one is none."""
+        shift = self.latest.get(FindingKind.LEVEL_SHIFT)
+        return None if shift is None or self._is_periodic(shift.first_step) else shift
+
+    def _is_periodic(self, step: int) -> bool:
+        return any(belongs(step, each.members, each.period) for each in self._periodic.values())

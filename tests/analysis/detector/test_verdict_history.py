@@ -1,0 +1,79 @@
+"""What a verdict remembers of the findings: the worst, not the latest."""
+
+from __future__ import annotations
+
+from tbmem.analysis.detector.spike_test import Excursion, ExcursionKind
+from tbmem.analysis.detector.verdict_history import VerdictHistory
+from tbmem.model.evidence import Channel
+from tbmem.model.finding import Finding, FindingKind, Severity
+from tbmem.units import MIB
+
+
+def finding(kind: FindingKind, step: int = 40, severity: Severity = Severity.WARNING, height: int = 0) -> Finding:
+    return Finding(
+        kind=kind,
+        severity=severity,
+        device="cpu",
+        first_step=step,
+        last_step=step,
+        message="",
+        evidence={"height_bytes": height},
+    )
+
+
+def excursion(kind: ExcursionKind, step: int, period: int = 0, members: tuple[int, ...] = ()) -> Excursion:
+    return Excursion(kind, step, step, 200 * MIB, 100 * MIB, period, members)
+
+
+def test_the_highest_spike_is_the_worst_whatever_came_last() -> None:
+    # given
+    history = VerdictHistory()
+    highest = finding(FindingKind.SPIKE, 40, height=300 * MIB)
+    # when
+    for each in (highest, finding(FindingKind.SPIKE, 80, height=100 * MIB), finding(FindingKind.LEVEL_SHIFT, 90)):
+        history.add(each)
+    # then
+    assert history.severe(fragmented=False) is highest
+
+
+def test_being_nearly_full_is_worse_than_a_spike_and_being_tight_is_not() -> None:
+    # given
+    history, spike = VerdictHistory(), finding(FindingKind.SPIKE, height=MIB)
+    history.add(spike)
+    # when / then
+    history.add(finding(FindingKind.NEAR_CAPACITY, severity=Severity.INFO))
+    assert history.severe(fragmented=False) is spike
+    full = finding(FindingKind.NEAR_CAPACITY, severity=Severity.CRITICAL)
+    history.add(full)
+    history.add(finding(FindingKind.NEAR_CAPACITY, severity=Severity.WARNING))
+    assert history.severe(fragmented=False) is full
+
+
+def test_fragmentation_counts_while_it_stands() -> None:
+    history, fragmented = VerdictHistory(), finding(FindingKind.FRAGMENTATION)
+    history.add(fragmented)
+    assert history.severe(fragmented=True) is fragmented
+    assert history.severe(fragmented=False) is None
+
+
+def test_a_period_takes_back_its_spikes_and_its_shift_and_is_news_once() -> None:
+    # given
+    history = VerdictHistory()
+    history.add(finding(FindingKind.SPIKE, 20, height=MIB))
+    history.add(finding(FindingKind.LEVEL_SHIFT, 20))
+    periodic = excursion(ExcursionKind.PERIODIC, 60, period=20, members=(20, 40, 60))
+    # when
+    news = [history.note_period(channel, periodic) for channel in (Channel.ALLOCATED, Channel.HOST)]
+    # then
+    assert news == [True, False]
+    assert history.severe(fragmented=False) is None
+    assert history.shift() is None
+
+
+def test_a_spike_that_was_reported_explains_that_of_another_channel() -> None:
+    # given
+    history = VerdictHistory()
+    history.add(finding(FindingKind.SPIKE, 40, height=MIB))
+    # when / then
+    assert history.explains(Channel.HOST, excursion(ExcursionKind.SPIKE, 40))
+    assert not history.explains(Channel.HOST, excursion(ExcursionKind.SPIKE, 41))
