@@ -98,7 +98,9 @@ def run_command(words: list[str]) -> Runnable:
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
-        raise UsageError(f"{error.format_message().rstrip('.')}. Try '{title_of(words)} --help'") from error
+        message = error.format_message().rstrip(".")
+        end = "" if message.endswith("?") else "."
+        raise UsageError(f"{message}{end} Try '{title_of(words)} --help'") from error
     finally:
         sys.excepthook = hook
     if result == _INTERRUPTED:

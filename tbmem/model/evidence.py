@@ -60,6 +60,15 @@ class CodeLine:
         return f"{name}:{self.line}  {self.text}".rstrip()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerCode:
+    """What DataLoader workers, whose objects cannot be seen, run."""
+
+    methods: tuple[CodeLine, ...] = ()  # definitions of what they call, one for each data set
+    additions: tuple[CodeLine, ...] = ()
+    """Lines of the data sets that add to a container which a data set keeps, read from the source."""
+
+
 class HolderKind(str, Enum):
     """Kind of object that holds memory."""
 
@@ -111,6 +120,7 @@ class Holder:
     bound: int | None = None  # maxlen or maxsize
     hits: int | None = None  # cache hits of an lru_cache
     contents: Contents = Contents.OBJECTS
+    element_type: str = ""  # type of the elements where all have one and it is no tensor's: tuple, Transition
     bytes_per_element: int = 0
     grows_since: int = 0
     is_emptied: bool = False

@@ -14,7 +14,7 @@ from tbmem.analysis.detector.detector import Detector
 from tbmem.config.load import override_section
 from tbmem.config.schema import EvidenceConfig, MonitorConfig, OomConfig, PatternsConfig, SnapshotConfig
 from tbmem.errors import TbmemError
-from tbmem.model.evidence import CodeLine, RunningAt
+from tbmem.model.evidence import RunningAt, WorkerCode
 from tbmem.model.finding import Finding, FindingKind, FindingList
 from tbmem.model.monitor_log import LogRecord
 from tbmem.model.oom import RunContext
@@ -45,7 +45,7 @@ from tbmem.runtime.process.optimizer_hook import UpdateTracker
 from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.sources.counters.host import HostMemory
 from tbmem.sources.counters.sampler import Counters
-from tbmem.sources.torch_state.data_loaders import methods_in_workers
+from tbmem.sources.torch_state.data_loaders import code_in_workers
 from tbmem.sources.torch_state.out_of_memory import out_of_memory_in
 
 PART = "monitor"
@@ -399,14 +399,14 @@ class MemoryMonitor(Lifecycle):
             self._patterns,
             awaits_evidence=self._investigator is not None,
             running_at=partial(self._running_at_peak, device),
-            in_workers=self._methods_in_workers,
+            in_workers=self._code_in_workers,
         )
 
     def _running_at_peak(self, device: str, steps: Iterable[int]) -> RunningAt:
         return self._peak_lines.of_steps(device, steps) if self._peak_lines is not None else RunningAt()
 
-    def _methods_in_workers(self) -> Sequence[CodeLine]:
-        return self._guard.run("data sets in workers", methods_in_workers) or ()
+    def _code_in_workers(self) -> WorkerCode:
+        return self._guard.run("data sets in workers", code_in_workers) or WorkerCode()
 
     def _investigate(self, investigator: Investigator) -> list[Finding]:
         investigator.prepare()

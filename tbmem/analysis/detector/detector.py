@@ -19,7 +19,7 @@ from tbmem.analysis.detector.trend import Trend, TrendState
 from tbmem.analysis.detector.verdict_history import VerdictHistory
 from tbmem.analysis.growth_rate import ENOUGH_STEPS, StepTime
 from tbmem.config.schema import PatternsConfig
-from tbmem.model.evidence import Channel, CodeLine, Conclusion, Outcome, RunningAt, Suspicion
+from tbmem.model.evidence import Channel, Conclusion, Outcome, RunningAt, Suspicion, WorkerCode
 from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.sample import MemorySample
 
@@ -44,7 +44,7 @@ class Detector:
         patterns: When memory is called leaking, spiking or near the end.
         awaits_evidence: Whether suspicions are reported, to be answered by ``conclude``.
         running_at: Returns what was running at the highest peak of some steps.
-        in_workers: Returns the methods that DataLoader workers call; asked once, when they leak.
+        in_workers: Returns the code that DataLoader workers run; asked until there is some, once they grow.
     """
 
     def __init__(
@@ -53,9 +53,9 @@ class Detector:
         *,
         awaits_evidence: bool = False,
         running_at: Callable[[Iterable[int]], RunningAt] = lambda steps: RunningAt(),
-        in_workers: Callable[[], Sequence[CodeLine]] = lambda: (),
+        in_workers: Callable[[], WorkerCode] = WorkerCode,
     ) -> None:
-        self._in_workers, self._worker_methods = in_workers, tuple[CodeLine, ...]()
+        self._in_workers, self._worker_code = in_workers, WorkerCode()
         self._awaits_evidence = awaits_evidence
         self._running_at = running_at
         patterns = patterns or PatternsConfig()
@@ -169,7 +169,8 @@ class Detector:
                 continue
             if channel.growth.is_material(trend) and not self._is_shown(channel, trend):
                 suspicion = channel.suspicion(trend, sample, channel.rate(trend))
-                return finding_text.growing(sample, suspicion, self._conclusions.get(channel.channel))
+                reached = self._conclusions.get(channel.channel)
+                return finding_text.growing(sample, suspicion, reached, self._worker_code)
         lowest, highest = feed.range or (0, 0)
         periodic = self._history.latest.get(FindingKind.PERIODIC)
         shift = self._history.shift()
@@ -211,6 +212,8 @@ class Detector:
 
     def _report_growth(self, sample: MemorySample, event: GrowthEvent) -> Sequence[Finding]:
         channel, trend = self._feed.channels[event.channel], event.trend
+        if event.channel is Channel.WORKERS and not self._worker_code.methods:
+            self._worker_code = self._in_workers()
         if event.change is Change.SUSPECTED:
             if not self._awaits_evidence:
                 return ()
@@ -391,10 +394,8 @@ class Detector:
         conclusion, seen = self._conclusions.get(channel.channel), channel.suspicion(trend, sample, rate)
         if conclusion is not None and conclusion.outcome is Outcome.DISMISSED and not conclusion.evidence.get("holder"):
             conclusion = None  # what explained it until now does so no more, and names nothing
-        if channel.channel is Channel.WORKERS and not self._worker_methods:
-            self._worker_methods = tuple(self._in_workers())
         if resident is None:
-            return finding_text.leak(sample, seen, conclusion, ahead, known_by, in_workers=self._worker_methods)
+            return finding_text.leak(sample, seen, conclusion, ahead, known_by, in_workers=self._worker_code)
         level = round(host.level_at(trend.last.step) or 0)
         rate = self._resident_rate(trend, resident)
         whole = replace(seen, base=level - round(resident), level=level, bytes_per_step=rate)

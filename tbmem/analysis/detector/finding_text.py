@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from tbmem.analysis.detector.forecast import Forecast
 from tbmem.analysis.detector.spike_test import Excursion
 from tbmem.analysis.diagnosis.advice import ADVICE, LEAK_IN_WORKERS, recording_of
-from tbmem.model.evidence import Channel, CodeLine, Conclusion, Outcome, RunningAt, Suspicion
+from tbmem.model.evidence import (
+    Channel,
+    Conclusion,
+    LineSource,
+    Outcome,
+    RunningAt,
+    Suspicion,
+    WorkerCode,
+)
 from tbmem.model.finding import Facts, Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
 from tbmem.units import format_bytes, format_count, format_duration, format_range, format_signed
 
 _UNKNOWN = RunningAt()
+_NO_WORKERS = WorkerCode()
+_ADDITIONS = 2  # lines of data sets that are named
 
 _SUBJECTS = {
     Channel.ALLOCATED: "memory",
@@ -42,12 +52,12 @@ def leak(
     known_by: str,
     *,
     alive: Suspicion | None = None,
-    in_workers: Sequence[CodeLine] = (),
+    in_workers: WorkerCode = _NO_WORKERS,
 ) -> Finding:
     """Memory is kept from step to step; ``known_by`` says what has shown the growth.
 
     ``alive``: the growth of what is alive, where it makes the resident memory grow by more, which ``seen`` is then.
-    ``in_workers``: where the child processes are DataLoader workers, the methods that they call.
+    ``in_workers``: where the child processes are DataLoader workers, what they run.
     """
     subject = "" if seen.channel is Channel.ALLOCATED else f"{_SUBJECTS[seen.channel]} "
     subject = subject if alive is None else f"{_SUBJECTS[Channel.HOST]} "
@@ -62,7 +72,7 @@ def leak(
             " what is kept lies between freed blocks, which malloc then cannot return",
         ]
     if conclusion is None:
-        parts.append(f"{_place(seen, in_workers)}: the line that holds it is not known")
+        parts += _place(seen, in_workers) or ["no evidence was collected: the line that holds it is not known"]
     elif conclusion.outcome is Outcome.OPEN:
         parts.append(f"investigated without a result: {conclusion.reason}")
     else:
@@ -76,6 +86,7 @@ def leak(
     if conclusion is not None:
         evidence |= {"reason": conclusion.reason, "cause": conclusion.cause, "share": conclusion.share}
         evidence |= conclusion.evidence
+    evidence |= _additions_facts(seen, in_workers)
     advice = conclusion.advice if conclusion is not None else LEAK_IN_WORKERS * (seen.channel is Channel.WORKERS)
     severity, message = Severity.CRITICAL, " · ".join(parts)
     return make_finding(FindingKind.LEAK, sample, message, evidence, seen.first_step, severity=severity, advice=advice)
@@ -87,14 +98,26 @@ def _explained(conclusion: Conclusion | None, growth: str) -> str:
     return "" if share is None else f", {100 * share:.0f} % of {growth} explained"
 
 
-def _place(seen: Suspicion, in_workers: Sequence[CodeLine]) -> str:
-    """Where a leak is that was not investigated."""
+def _place(seen: Suspicion, in_workers: WorkerCode) -> list[str]:
+    """Where growth of child processes is, into which nobody can look; empty for other growth."""
+    unknown = "the line that holds it is not known"
     if seen.channel is not Channel.WORKERS:
-        return "no evidence was collected"
-    if not in_workers:
-        return "it is in child processes"
-    methods = ", ".join(f"{line.function} at {line}" for line in in_workers)
-    return f"it is in a DataLoader worker, which calls {methods.rstrip(':')}"
+        return []
+    if not in_workers.methods:
+        return [f"it is in child processes: {unknown}"]
+    methods = ", ".join(f"{line.function} at {line}" for line in in_workers.methods)
+    where = f"it is in a DataLoader worker, which calls {methods.rstrip(':')}"
+    if not in_workers.additions:
+        return [f"{where}: {unknown}"]
+    lines = ", ".join(map(str, in_workers.additions[:_ADDITIONS]))
+    return [where, f"its data set keeps what {lines} adds (read from the source: a worker's objects are not seen)"]
+
+
+def _additions_facts(seen: Suspicion, in_workers: WorkerCode) -> dict[str, Any]:
+    lines = [asdict(line) for line in in_workers.additions]
+    if seen.channel is not Channel.WORKERS or not lines:
+        return {}
+    return {"line": lines[0], "lines": lines, "line_known_by": LineSource.READ.value}
 
 
 def suspect(sample: MemorySample, seen: Suspicion) -> Finding:
@@ -135,13 +158,17 @@ def retracted(sample: MemorySample, seen: Suspicion, conclusion: Conclusion | No
     return make_finding(FindingKind.GROWING, sample, message, evidence, sample.step, advice=holder.advice)
 
 
-def growing(sample: MemorySample, seen: Suspicion, conclusion: Conclusion | None) -> Finding:
+def growing(
+    sample: MemorySample, seen: Suspicion, conclusion: Conclusion | None, in_workers: WorkerCode = _NO_WORKERS
+) -> Finding:
     """Memory grows because the workload does, or it is too early to call it a leak."""
     is_dismissed = conclusion is not None and conclusion.outcome is Outcome.DISMISSED
     reason = conclusion.reason if conclusion is not None and is_dismissed else "not long enough to call it a leak"
     growth = f"{_SUBJECTS[seen.channel]} grows by {format_bytes(seen.bytes_per_step)} per step"
-    message = f"{growth} since step {seen.first_step} ({_grown(seen)} so far) · {reason}"
+    since = f"{growth} since step {seen.first_step} ({_grown(seen)} so far)"
+    message = " · ".join((since, reason, *_place(seen, in_workers)))
     evidence = {**_numbers(seen), **({} if conclusion is None else conclusion.evidence)}
+    evidence |= _additions_facts(seen, in_workers)
     return make_finding(FindingKind.GROWING, sample, message, evidence, seen.first_step)
 
 

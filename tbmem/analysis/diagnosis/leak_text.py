@@ -80,6 +80,13 @@ _BY_CONTENTS = {
     ),
 }
 """Cause and advice by contents, where the kind has none."""
+_PARTS_WITH_GRAPHS = (
+    "keep them without their graph (.detach(), .item()) and of the rest only what is needed (.clone() of a part), or"
+    " clear it at the end of each epoch"
+)
+"""Advice where elements are made of several things, some of which keep a graph."""
+_ONE_A_STEP = 0.1  # difference from one element a step up to which the size of each says what comes in a step
+_PLURALS = ("tuple", "list", "dict", "set", "deque", "ndarray")
 _ELEMENTS = {contents: (contents.value, "") for contents in Contents} | {
     Contents.GRAPHS: ("tensors", ", each keeps its graph"),
     Contents.VIEWS: ("views", ", each keeps its whole storage"),
@@ -98,7 +105,7 @@ def held_by(holder: Holder, others: Sequence[Holder], step: int) -> str:
         bound = f"bounded at {format_count(holder.bound)}" if holder.bound is not None else "without a bound"
         clauses.append(f"{hits}, {bound}")
     if others:
-        clauses.append("and by " + ", ".join(f"{other.name}{_place(other)}" for other in others[:3]))
+        clauses.append("and by " + ", ".join(f"{other.name}{_place(other)} ({_gain(other)})" for other in others[:3]))
     return " · ".join(clauses)
 
 
@@ -156,6 +163,8 @@ def cause_of_site(site: Site) -> str:
 def advice_for(holder: Holder, *, on_accelerator: bool) -> str:
     """What to do about a leak of an accelerator's memory, or of the host's."""
     advice = _cure(holder, 1)
+    if holder.contents is Contents.GRAPHS and holder.element_type and advice == _BY_CONTENTS[Contents.GRAPHS][1]:
+        return _PARTS_WITH_GRAPHS
     can_move = holder.contents is Contents.TENSORS and advice == _BY_CONTENTS[Contents.TENSORS][1]
     return f"move them to the CPU, or {advice}" if can_move and on_accelerator else advice
 
@@ -173,6 +182,7 @@ def as_dict(holder: Holder) -> dict[str, Any]:
         "kind": holder.kind.value,
         "type": holder.type,
         "contents": holder.contents.value,
+        "element_type": holder.element_type,
         "length": holder.length,
         "per_step": round(holder.per_step, 3),
         "bytes_per_element": holder.bytes_per_element,
@@ -201,11 +211,26 @@ def _place(holder: Holder) -> str:
 
 
 def _contents(holder: Holder, step: int) -> str:
-    size, gain = format_bytes(holder.bytes_per_element), f"gains {format_bytes(holder.bytes_per_step)} a step"
+    size, gain = format_bytes(holder.bytes_per_element), _gain(holder)
     if holder.kind is HolderKind.GRAPH:
         return f"its graph is {format_count(holder.length)} nodes long by step {step} and {gain}"
     if holder.kind is HolderKind.TENSOR:
         return f"it {gain}"
-    are_functions = holder.kind in (HolderKind.CLOSURES, HolderKind.CALLBACKS)
-    elements, keeps = (holder.kind.value, "") if are_functions else _ELEMENTS[holder.contents]
-    return f"{format_count(holder.length)} {elements} by step {step}{keeps} ({size} each)"
+    elements, keeps = _elements(holder)
+    in_all = "" if abs(holder.per_step - 1) < _ONE_A_STEP else f", {format_bytes(holder.bytes_per_step)} a step"
+    return f"{format_count(holder.length)} {elements} by step {step}{keeps} ({size} each{in_all})"
+
+
+def _gain(holder: Holder) -> str:
+    return f"gains {format_bytes(holder.bytes_per_step)} a step"
+
+
+def _elements(holder: Holder) -> tuple[str, str]:
+    """What the elements are called (``'tuples with tensors'``), and what each of them keeps."""
+    if holder.kind in (HolderKind.CLOSURES, HolderKind.CALLBACKS):
+        return holder.kind.value, ""
+    elements, keeps = _ELEMENTS[holder.contents]
+    if not holder.element_type or holder.contents not in (Contents.GRAPHS, Contents.VIEWS, Contents.TENSORS):
+        return elements, keeps
+    is_plain = holder.element_type in _PLURALS
+    return f"{holder.element_type}{'s' if is_plain else ' objects'} with {elements}", keeps

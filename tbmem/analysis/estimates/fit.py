@@ -233,7 +233,7 @@ def estimate_from_run(
             (min(COMPILED_LOW, low), high) for low, high in (allocated_band, reserved_band)
         )
     expected = _within(reserved, reserved_band)
-    fit, sentence = _verdict(order, settings, gpu, reserved, expected[1], sum(outside.values()))
+    fit, sentence = _verdict(order, settings, gpu, (allocated, reserved, expected[1]), sum(outside.values()))
     return Estimate(
         job=job,
         gpu=gpu.name,
@@ -320,8 +320,10 @@ def _formula(run: SimulatedRun, order: RunEvents) -> Formula:
 
 
 def _verdict(
-    order: RunEvents, settings: AllocatorSettings, gpu: Gpu, reserved: int, at_most: int, outside: int
+    order: RunEvents, settings: AllocatorSettings, gpu: Gpu, peaks: tuple[int, int, int], outside: int
 ) -> tuple[Fit, str]:
+    """Whether the peaks in bytes (allocated, reserved, reserved at most) fit beside what lies outside."""
+    allocated, reserved, at_most = peaks
     need, room = reserved + outside, gpu.total
     has = f"{gpu.name} has {format_bytes(room)}"
     if at_most + outside <= room:
@@ -336,4 +338,8 @@ def _verdict(
             Fit.TIGHT,
             f"It is tight: {format_bytes(need)} are needed and {has}; cached memory will have to be released.",
         )
-    return Fit.NO, f"It does not fit: {format_bytes(need)} are needed and {has}. {failure}."
+    no = f"It does not fit: {format_bytes(need)} are needed and {has}"
+    if allocated + outside > room:  # where the replay stopped says nothing: any other allocator stops as well
+        left = format_bytes(max(room - outside, 0))
+        return Fit.NO, f"{no}. Tensors alone take {format_bytes(allocated)} at the peak, and {left} are left for them."
+    return Fit.NO, f"{no}. {failure}."

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
 
+import torch
+
 from tbmem.interruption import raise_interruption
 from tbmem.model.evidence import CodeLine, Contents, Holder, HolderKind
 from tbmem.sources.program import introspection as plain
@@ -95,6 +97,18 @@ class SearchContext:
         of_new = [size for size, is_initial in sizes if not is_initial]
         chosen = of_new if 2 * len(of_new) > len(sizes) else [size for size, _ in sizes]
         return sum(chosen) // max(len(chosen), 1) + entry_bytes(container), retained.contents()
+
+    def element_type(self, container: Any) -> str:
+        """Name of the type of the newest elements (of a dict its values); empty for tensors, and where they differ."""
+        if type(container) is plain.LruCache:
+            return ""
+        try:
+            kinds = {type(parts[-1]) for parts in elements_of(container, MEASURED)}
+        except RuntimeError as error:  # another thread has changed it
+            raise_interruption(error)
+            return ""
+        kind = kinds.pop() if len(kinds) == 1 else torch.Tensor
+        return "" if torch.Tensor in plain.mro(kind) else kind.__name__
 
     def name(self, reference: Reference) -> Name:
         """What a reference is called."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from tbmem.analysis.detector.detector import Detector, judge
-from tbmem.model.evidence import Channel, CodeLine, Conclusion, Outcome
+from tbmem.model.evidence import Channel, CodeLine, Conclusion, Outcome, WorkerCode
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
 from tbmem.units import GIB, KIB, MIB
@@ -611,8 +611,9 @@ def test_workers_that_grow_are_found_however_many_steps_a_second_has() -> None:
 def test_where_workers_grow_their_data_sets_method_is_named_once_and_for_all() -> None:
     # given: a loader that is gone at the end of the run
     workers = [500 * MIB + 2 * MIB * (step // 100) for step in range(9000)]
-    answers = [[CodeLine(file="/a/data.py", line=7, function="Images.__getitem__", text="def __getitem__(self, i):")]]
-    detector = Detector(in_workers=lambda: answers.pop() if answers else ())
+    method = CodeLine(file="/a/data.py", line=7, function="Images.__getitem__", text="def __getitem__(self, i):")
+    answers = [WorkerCode(methods=(method,))]
+    detector = Detector(in_workers=lambda: answers.pop() if answers else WorkerCode())
     # when
     feed(detector, heap([HEAP] * 9000, workers_private=workers, workers_rss=[None] * 9000))
     # then
@@ -620,6 +621,36 @@ def test_where_workers_grow_their_data_sets_method_is_named_once_and_for_all() -
         "it is in a DataLoader worker, which calls Images.__getitem__ at data.py:7  def __getitem__(self, i): the line"
     )
     assert place in detector.verdict().message
+
+
+def test_lines_that_add_to_what_a_workers_data_set_keeps_are_named() -> None:
+    # given
+    method = CodeLine(file="/a/data.py", line=7, function="Images.__getitem__", text="def __getitem__(self, i):")
+    adds = CodeLine(file="/a/data.py", line=9, function="Images.__getitem__", text="self.decoded[i] = image")
+    detector = Detector(in_workers=lambda: WorkerCode(methods=(method,), additions=(adds,)))
+    workers = [500 * MIB + 2 * MIB * (step // 100) for step in range(9000)]
+    # when
+    feed(detector, heap([HEAP] * 9000, workers_private=workers, workers_rss=[None] * 9000))
+    # then
+    verdict = detector.verdict()
+    assert "its data set keeps what data.py:9  self.decoded[i] = image adds (read from the source" in verdict.message
+    assert verdict.evidence["line"]["line"] == 9
+    assert "is not known" not in verdict.message
+
+
+def test_workers_that_grow_for_too_short_a_time_are_named_too() -> None:
+    # given: 20 readings, a second apart
+    method = CodeLine(file="/a/data.py", line=7, function="Images.__getitem__", text="def __getitem__(self, i):")
+    adds = CodeLine(file="/a/data.py", line=9, function="Images.__getitem__", text="self.decoded[i] = image")
+    detector = Detector(in_workers=lambda: WorkerCode(methods=(method,), additions=(adds,)))
+    workers = [500 * MIB + 20 * MIB * (step // 100) for step in range(2000)]
+    # when
+    feed(detector, heap([HEAP] * 2000, workers_private=workers, workers_rss=[None] * 2000))
+    # then
+    verdict = detector.verdict()
+    assert verdict.kind is FindingKind.GROWING
+    assert "not long enough to call it a leak · it is in a DataLoader worker" in verdict.message
+    assert "data.py:9  self.decoded[i] = image" in verdict.message
 
 
 # optimizer steps

@@ -40,7 +40,20 @@ SITE = Site(stack=(LINE,), operator="aten::tanh", generations=6, steps=7, bytes_
         (
             {},
             "held by list 'kept' at train.py:57  kept.append(x)"
-            " · 1 204 views by step 60, each keeps its whole storage (3.00 KiB each)",
+            " · 1 204 views by step 60, each keeps its whole storage (3.00 KiB each, 6.00 KiB a step)",
+        ),
+        (
+            {"per_step": 1.0, "contents": Contents.TENSORS},
+            "held by list 'kept' at train.py:57  kept.append(x) · 1 204 tensors by step 60 (3.00 KiB each)",
+        ),
+        (
+            {"per_step": 1.0, "contents": Contents.GRAPHS, "element_type": "tuple"},
+            "held by list 'kept' at train.py:57  kept.append(x)"
+            " · 1 204 tuples with tensors by step 60, each keeps its graph (3.00 KiB each)",
+        ),
+        (
+            {"per_step": 1.0, "contents": Contents.TENSORS, "element_type": "Transition", "lines": ()},
+            "held by list 'kept' · 1 204 Transition objects with tensors by step 60 (3.00 KiB each)",
         ),
         (
             {"kind": HolderKind.GRAPH, "name": "state", "lines": ()},
@@ -49,7 +62,7 @@ SITE = Site(stack=(LINE,), operator="aten::tanh", generations=6, steps=7, bytes_
         ({"kind": HolderKind.TENSOR, "name": "all", "lines": ()}, "held by all · it gains 6.00 KiB a step"),
         (
             {"kind": HolderKind.LRU_CACHE, "name": "f", "lines": (), "contents": Contents.TENSORS, "hits": 1500},
-            "held by f · 1 204 tensors by step 60 (3.00 KiB each) · 1 500 hits, without a bound",
+            "held by f · 1 204 tensors by step 60 (3.00 KiB each, 6.00 KiB a step) · 1 500 hits, without a bound",
         ),
     ],
 )
@@ -60,7 +73,9 @@ def test_what_holds_memory(changes: dict[str, object], text: str) -> None:
 def test_at_most_three_other_holders_are_named() -> None:
     others = [replace(LIST, name=f"list {name}", lines=()) for name in "abcd"]
 
-    assert held_by(LIST, others, 60).endswith(" · and by list a, list b, list c")
+    assert held_by(LIST, others, 60).endswith(
+        " · and by list a (gains 6.00 KiB a step), list b (gains 6.00 KiB a step), list c (gains 6.00 KiB a step)"
+    )
 
 
 def test_a_bounded_holder_is_full_at_a_step() -> None:
@@ -123,6 +138,12 @@ def test_tensors_on_a_device_may_be_moved_to_the_cpu_and_those_on_the_cpu_not() 
     # then
     assert "move them to the CPU" in advice_for(kept, on_accelerator=True)
     assert "move" not in advice_for(kept, on_accelerator=False)
+
+
+def test_of_a_tuple_with_a_graph_the_rest_is_kept_too() -> None:
+    kept = replace(LIST, contents=Contents.GRAPHS)
+    assert advice_for(kept, on_accelerator=False) == "use loss.detach() or loss.item()"
+    assert "of the rest only what is needed" in advice_for(replace(kept, element_type="tuple"), on_accelerator=False)
 
 
 def test_the_registry_of_a_package_has_a_cure_of_its_own() -> None:

@@ -27,8 +27,15 @@ ROWS = [
 ]
 
 
-def run() -> SimulatedRun:
-    table = np.array(ROWS, dtype=np.int64)
+IN_PIECES = [
+    # of two blocks in each segment of 20 MiB one is freed; then come blocks that are larger
+    *((8 * MIB, index, -1 if index % 2 else 20, 0, Phase.FORWARD, Category.ACTIVATION, 0) for index in range(20)),
+    *((12 * MIB, index, -1, 0, Phase.BACKWARD, Category.GRADIENT, 0) for index in range(30, 38)),
+]
+
+
+def run(rows: list[tuple[int, ...]] = ROWS) -> SimulatedRun:
+    table = np.array(rows, dtype=np.int64)
     return SimulatedRun(
         size=table[:, 0],
         alloc_event=table[:, 1],
@@ -47,9 +54,9 @@ def run() -> SimulatedRun:
     )
 
 
-def judged(total: int = 2 * GIB, job: Job | None = None) -> Estimate:
+def judged(total: int = 2 * GIB, job: Job | None = None, rows: list[tuple[int, ...]] = ROWS) -> Estimate:
     gpu = replace(gpu_named("h100-80gb"), name="tiny", total=total, context=100 * MIB)
-    return estimate_from_run(job or Job(model="gpt2"), run(), AllocatorSettings(), gpu)
+    return estimate_from_run(job or Job(model="gpt2"), run(rows), AllocatorSettings(), gpu)
 
 
 def test_the_band_is_that_of_what_was_measured() -> None:
@@ -102,7 +109,7 @@ def test_the_formula_has_this_models_numbers() -> None:
         (2 * GIB, Fit.FITS, "It fits"),
         (605 * MIB, Fit.TIGHT, "It is tight: 600.00 MiB are needed, 615.00 MiB at most, and .* has 605.00 MiB"),
         (595 * MIB, Fit.TIGHT, "It is tight: 600.00 MiB are needed and .*; cached memory will have to be released"),
-        (400 * MIB, Fit.NO, "It does not fit: .* could not be allocated"),
+        (400 * MIB, Fit.NO, "It does not fit: 600.00 MiB .* Tensors alone take 450.00 MiB .*, and 300.00 MiB are left"),
     ],
 )
 def test_the_verdict(total: int, fit: Fit, words: str) -> None:
@@ -110,6 +117,13 @@ def test_the_verdict(total: int, fit: Fit, words: str) -> None:
 
     assert estimate.fit is fit
     assert re.match(words, estimate.sentence)
+
+
+def test_where_tensors_would_fit_it_says_where_the_allocator_stops() -> None:
+    estimate = judged(330 * MIB, rows=IN_PIECES)
+
+    assert estimate.peak_allocated == 176 * MIB
+    assert re.match("It does not fit: .* 12.00 MiB could not be allocated: .* but in pieces", estimate.sentence)
 
 
 def test_layers_that_are_alike_are_one() -> None:

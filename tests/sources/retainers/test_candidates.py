@@ -109,3 +109,20 @@ def test_a_probe_is_kept_by_its_candidates_key() -> None:
     context.add(Candidate("without", _holder("b", 1.0, 1)))
 
     assert context.probes == {"with": probe}
+
+
+def test_the_type_of_elements_is_named_where_they_are_no_tensors_and_have_one() -> None:
+    # given
+    class Transition:
+        """A user's record."""
+
+    tensor = torch.zeros(1)
+    # when
+    of = _context().element_type
+    # then
+    assert of([(tensor, tensor) for _ in range(9)]) == "tuple"
+    assert of([Transition() for _ in range(9)]) == "Transition"
+    assert of({step: [tensor] for step in range(9)}) == "list"
+    assert of([tensor] * 9) == ""
+    assert of([tensor, (tensor,)] * 9) == ""
+    assert of([]) == ""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from tbmem.sources.torch_state.data_loaders import methods_in_workers
+from tbmem.model.evidence import WorkerCode
+from tbmem.sources.torch_state.data_loaders import code_in_workers
 
 
 class Images(Dataset[torch.Tensor]):
@@ -28,6 +30,41 @@ class Stream(IterableDataset[torch.Tensor]):
         return iter([torch.zeros(2)] * 8)
 
 
+class Caching(Images):
+    seen: set[int] = set()
+
+    def __init__(self) -> None:
+        self.decoded: dict[int, torch.Tensor] = {}
+        self.recent: deque[int] = deque(maxlen=4)
+        self.decoded[0] = torch.zeros(2)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        self.recent.append(index)
+        if index not in self.decoded:
+            self.decoded[index] = self.decode(index)
+        return self.decoded[index]
+
+    def decode(self, index: int) -> torch.Tensor:
+        self.seen.add(index)
+        return torch.zeros(2)
+
+
+@pytest.mark.slow
+def test_lines_that_add_to_what_a_data_set_keeps_without_a_bound() -> None:
+    # given
+    batches = iter(DataLoader(Subset(Caching(), [0, 1]), num_workers=1))
+    next(batches)
+    # when
+    code = code_in_workers()
+    del batches
+    # then
+    assert [line.function for line in code.methods] == ["Caching.__getitem__"]
+    assert [line.text for line in code.additions] == [
+        "self.decoded[index] = self.decode(index)",
+        "self.seen.add(index)",
+    ]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "method", "text"),
@@ -43,7 +80,7 @@ def test_the_method_that_workers_call_is_named(data: Dataset[torch.Tensor], meth
     batches = iter(DataLoader(data, num_workers=1))
     next(batches)
     # when
-    (line,) = methods_in_workers()
+    (line,) = code_in_workers().methods
     del batches
     # then
     assert (line.function, line.text) == (method, text)
@@ -53,11 +90,11 @@ def test_the_method_that_workers_call_is_named(data: Dataset[torch.Tensor], meth
 def test_torchs_own_data_sets_have_no_method_to_name() -> None:
     batches = iter(DataLoader(TensorDataset(torch.zeros(4)), num_workers=1))
     next(batches)
-    assert methods_in_workers() == ()
+    assert code_in_workers() == WorkerCode()
     del batches
 
 
 def test_a_loader_without_workers_is_none() -> None:
     batches = iter(DataLoader(Images()))
     next(batches)
-    assert methods_in_workers() == ()
+    assert code_in_workers() == WorkerCode()
