@@ -162,7 +162,8 @@ class FileWriter:
 
     def _finish(self, deadline: float) -> bool:
         with self._changed:
-            self._waiting.extendleft(reversed(self._failed))
+            # in the order in which they came: one that failed while others were tried again is behind them
+            self._waiting.extendleft(sorted(self._failed, key=lambda job: -job.number))
             self._failed.clear()
             if self._waiting:
                 self._start()

@@ -88,6 +88,33 @@ def test_a_full_disk_that_is_emptied_gets_everything(caplog: pytest.LogCaptureFi
     assert ["cannot be written" in line for line in caplog.messages] == [True, False]
 
 
+def test_files_are_written_in_the_order_in_which_they_came_whichever_failed_first() -> None:
+    # given: "b" is being tried when "a", which has failed, is called for once more
+    disk, writer = Disk(), FileWriter(Guard())
+    disk.refuses = True
+    tried, go_on = threading.Event(), threading.Event()
+
+    def refused_late() -> None:
+        tried.set()
+        go_on.wait(20)
+        disk.write("b")
+
+    writer.put("a", 1, lambda: disk.write("a"))
+    writer.put("b", 1, refused_late)
+    assert tried.wait(20)
+    waiter = threading.Thread(target=writer.wait, args=(_soon(),))
+    waiter.start()
+    while not writer._is_hurried:
+        time.sleep(0.001)
+    go_on.set()
+    waiter.join()
+    # when
+    disk.refuses = False
+    # then
+    assert writer.end(_soon()) == []
+    assert disk.written == ["a", "b"]
+
+
 def test_an_answer_comes_after_what_was_put_before() -> None:
     disk, writer = Disk(), FileWriter(Guard())
     writer.put("a", 1, lambda: disk.write("a"))
