@@ -58,6 +58,8 @@ def test_what_the_python_prints(folder: Path) -> None:
     assert int(change.replace(",", "")) < 0
     # two moments per weight and a counter per tensor, on the CPU
     assert f"{{'cpu': {2 * weights + 4 * 4}}}" in output
+    # a data set that keeps what it has decoded
+    assert re.search(r"^leak .*held by Tiles.decoded at .*self.decoded\[index\] = torch.rand", output, re.MULTILINE)
     # and the report of the run that was too large
     assert "why:       capacity: the request alone (4096 TiB) is larger than" in output
     assert "list 'history'" in output
