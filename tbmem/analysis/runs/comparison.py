@@ -17,6 +17,7 @@ _FACTOR_PERCENT = 1000.0  # growth in per cent from which it is given as a facto
 _MATERIAL_FRACTION = 0.001  # fraction of the highest peak below which a change is ignored
 _SHOWN = 3
 """Figures in the short form of a comparison."""
+RUN_PEAK = "run_peak_bytes"
 FIGURE_WORDS = {
     "peak_bytes": "recorded peak",
     "reserved_bytes": "reserved at the end of the recording",
@@ -24,7 +25,7 @@ FIGURE_WORDS = {
     "active_bytes": "active at the end of the recording",
     "requested_bytes": "requested at the end of the recording",
     "peak_reserved_bytes": "recorded peak of reserved memory",
-    "run_peak_bytes": "run peak",
+    RUN_PEAK: "run peak",
     "run_last_bytes": "level at the end of the run",
 }
 """Names of a device's figures in texts."""

@@ -1,10 +1,10 @@
-"""The headline of a comparison: the largest change, and the largest change in the other direction."""
+"""The headline of a comparison: the largest change, that of the run's peak, and the largest in the other direction."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tbmem.analysis.runs.comparison import Comparison, Figure
+from tbmem.analysis.runs.comparison import RUN_PEAK, Comparison, Figure
 from tbmem.present.lines import device_label
 
 _SAME_PERCENT = 1.0
@@ -19,7 +19,11 @@ def headline(comparison: Comparison) -> dict[str, Any]:
     first = figures[0]
     grew = first.change.bytes > 0
     opposite = next((figure for figure in figures if (figure.change.bytes > 0) is not grew), None)
-    parts = [_figure_text(figure, comparison) for figure in (first, opposite) if figure is not None]
+    # what only recorded steps need may be a small part of what the job does
+    peaks = [figure for figure in figures if figure.change.name == RUN_PEAK]
+    of_run = next((figure for figure in peaks if (figure.change.bytes > 0) is grew), None)
+    chosen = dict.fromkeys(figure for figure in (first, of_run, opposite) if figure is not None)
+    parts = [_figure_text(figure, comparison) for figure in chosen]
     return {"label": "GREW" if grew else "SHRANK", "grew": grew, "text": f"{sides}: {'; '.join(parts)}."}
 
 

@@ -27,7 +27,8 @@ def _compared(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, in
         (
             (105, 95),
             "GREW",
-            "b against a: level at the end of the run +90.0 %, from 50.00 MiB to 95.00 MiB.",
+            "b against a: level at the end of the run +90.0 %, from 50.00 MiB to 95.00 MiB; run peak +5.0 %, from"
+            " 100.00 MiB to 105.00 MiB.",
         ),
         ((80, 50), "SHRANK", "b against a: run peak -20.0 %, from 100.00 MiB to 80.00 MiB."),
         (
