@@ -372,7 +372,7 @@ class Detector:
         return growth if goes_on and is_large and is_of_heap else None
 
     def _resident_rate(self, trend: Trend, resident: float) -> float:
-        """Bytes per judged step by which that growth goes on."""
+        """Rate of a trend whose resident memory has grown by so many bytes, in bytes per judged step."""
         steps = trend.last.point.step - trend.first.point.step
         return self._feed.channels[Channel.HOST].steady_rate(trend) or resident / max(steps, 1)
 
