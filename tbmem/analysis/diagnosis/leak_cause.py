@@ -200,7 +200,7 @@ def _held(case: _Case) -> Conclusion | None:
         Outcome.CONFIRMED,
         leak_text.held_by(top, others, case.evidence.last_step),
         leak_text.cause_of(top),
-        leak_text.advice_for(top, on_accelerator=case.suspicion.is_of_accelerator),
+        leak_text.advice_for_all((top, *others), on_accelerator=case.suspicion.is_of_accelerator),
         rate=_rate_of((top, *others)),
         holders=(top, *others),
         site=case.site,

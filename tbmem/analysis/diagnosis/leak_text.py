@@ -169,6 +169,16 @@ def advice_for(holder: Holder, *, on_accelerator: bool) -> str:
     return f"move them to the CPU, or {advice}" if can_move and on_accelerator else advice
 
 
+def advice_for_all(holders: Sequence[Holder], *, on_accelerator: bool) -> str:
+    """What to do about what several objects hold; of which of them, where they need different things."""
+    advices: dict[str, str] = {}  # the first holder that needs it, by advice
+    for each in holders:
+        advices.setdefault(advice_for(each, on_accelerator=on_accelerator), each.name)
+    if len(advices) == 1:
+        return next(iter(advices))
+    return "; ".join(f"{name}: {advice}" for advice, name in advices.items())
+
+
 def _cure(holder: Holder, part: int) -> str:
     """Cause (``part`` 0) or advice (1): by the holder's name, else by its kind, else by its contents."""
     known = _BY_NAME.get(holder.name) or _BY_KIND.get(holder.kind, ("", ""))

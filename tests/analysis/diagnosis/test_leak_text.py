@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tbmem.analysis.diagnosis.leak_text import (
     KNOWN_BY,
     advice_for,
+    advice_for_all,
     as_dict,
     cause_of,
     cause_of_site,
@@ -144,6 +146,19 @@ def test_of_a_tuple_with_a_graph_the_rest_is_kept_too() -> None:
     kept = replace(LIST, contents=Contents.GRAPHS)
     assert advice_for(kept, on_accelerator=False) == "use loss.detach() or loss.item()"
     assert "of the rest only what is needed" in advice_for(replace(kept, element_type="tuple"), on_accelerator=False)
+
+
+def test_what_several_objects_hold_needs_what_each_of_them_needs() -> None:
+    # given
+    graphs = replace(LIST, name="Log.outputs", contents=Contents.GRAPHS)
+    copies = [replace(LIST, name=name, contents=Contents.TENSORS) for name in ("Log.seen", "Log.also")]
+    # when / then
+    assert advice_for_all((graphs,), on_accelerator=False) == "use loss.detach() or loss.item()"
+    assert advice_for_all((graphs, graphs), on_accelerator=False) == "use loss.detach() or loss.item()"
+    assert re.fullmatch(
+        r"Log\.outputs: use loss\.detach\(\) or loss\.item\(\); Log\.seen: keep only what is needed.*",
+        advice_for_all((graphs, *copies), on_accelerator=False),
+    )
 
 
 def test_the_registry_of_a_package_has_a_cure_of_its_own() -> None:
