@@ -165,16 +165,22 @@ def _largest(top: Sequence[Allocation]) -> RenderableType:
 
 def overview_screen(analyses: Sequence[Analysis], odd: OddOne | None) -> RenderableType:
     """Several recordings side by side, and the outlier."""
-    header = ("device", "peak", "reserved", "used at the peak", "step", "largest category", "suspects")
-    table = _table("recording", *header)
-    for analysis in analyses:
-        device = analysis.main
-        step = str(device.peak.step) if device.peak.step >= 0 else ""
-        largest = [f"{word_of(share.name)} {format_bytes(share.bytes)}" for share in device.by_category[:1]]
-        cells = (analysis.name, *side_cells(device), step, "".join(largest), str(len(device.suspects) or ""))
-        _add(table, *cells, style="bold" if odd is not None and odd.name == analysis.name else "")
+    header = ("recording", "device", "peak", "reserved", "used at the peak", "step", "largest category", "suspects")
+    rows = [_overview_row(analysis) for analysis in analyses]
+    told = [index for index in range(len(header)) if any(row[index] for row in rows)]  # the CPU reserves nothing
+    table = _table(*(header[index] for index in told))
+    for analysis, row in zip(analyses, rows, strict=True):
+        is_odd = odd is not None and odd.name == analysis.name
+        _add(table, *(row[index] for index in told), style="bold" if is_odd else "")
     word = odd.message if odd is not None else "None of them stands out." if len(analyses) > 2 else ""
     return Group(_indented(table), Text(word, style="bold" if odd else ""))
+
+
+def _overview_row(analysis: Analysis) -> tuple[str, ...]:
+    device = analysis.main
+    step = str(device.peak.step) if device.peak.step >= 0 else ""
+    largest = [f"{word_of(share.name)} {format_bytes(share.bytes)}" for share in device.by_category[:1]]
+    return (analysis.name, *side_cells(device), step, "".join(largest), str(len(device.suspects) or ""))
 
 
 def side_cells(device: DeviceAnalysis) -> tuple[str, str, str, str]:

@@ -97,6 +97,21 @@ def test_several_recordings_and_the_odd_one(tmp_path: Path) -> None:
     assert analyses_view(analyses[:1], None) == analyses[0].to_dict()
 
 
+def test_side_by_side_only_what_one_of_them_has_has_a_column(tmp_path: Path) -> None:
+    # given
+    for rank in range(2):
+        write_snapshot(tmp_path / f"rank{rank}.pickle", sizes=[4 * MIB])
+    on_gpu = [analyze_file(tmp_path / f"rank{rank}.pickle") for rank in range(2)]
+    nothing_reserved = {"reserved_bytes": None, "efficiency_percent": None}
+    on_cpu = [replace(each, devices=(replace(each.main, **nothing_reserved),)) for each in on_gpu]
+    # when
+    (of_cpu, of_gpu) = (_shown(overview_screen(each, None)) for each in (on_cpu, on_gpu))
+    # then
+    assert "reserved" in of_gpu
+    assert "reserved" not in of_cpu
+    assert "peak" in of_cpu
+
+
 def test_a_comparison_lists_changes_and_no_nameless_breakdown() -> None:
     rows = [{"bytes": size, "begin": 0, "stack": (("train.py", 3, "[/b]"),)} for size in (4 * MIB, 6 * MIB)]
     before, after = (analyze(recording(row), name=name) for name, row in zip("ab", rows, strict=True))
