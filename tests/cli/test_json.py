@@ -6,6 +6,7 @@ What takes a process of its own (demo, estimate, sweep) is validated by the test
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from importlib import import_module
 from inspect import signature
@@ -23,6 +24,7 @@ from tbmem.cli.main import COMMANDS
 from tbmem.model.rehearsal import Largest, Trial
 from tbmem.present.json_output import OUTPUTS
 from tbmem.present.text.rehearsal import largest_view, rehearsal_view
+from tbmem.sources.counters import malloc
 from tests.analysis.estimates.test_fit import judged
 from tests.cli.conftest import Run
 from tests.json_output import validate
@@ -37,9 +39,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sections = {"monitor": {"log_every_n_steps": 1}, "profiling": {"warmup": 1, "active": 1, "repeat": 1}}
     for name, size in (("before", 1), ("after", 4 << 20)):
         kept = []
-        with MemoryCallback(run={"logdir": str(folder), "name": name}, output={"console": False}, **sections) as memory:
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            MemoryCallback(run={"logdir": str(folder), "name": name}, output={"console": False}, **sections) as memory,
+        ):
+            # how many of the few steps are read shall not depend on how busy this machine is
+            patch.setattr(malloc, "_SHARE_OF_A_STEP", 1.0)
+            patch.setattr(malloc, "_CREDIT", 1.0)
             for _ in range(40):
                 kept.append(torch.zeros(size, dtype=torch.uint8))
+                time.sleep(0.005)
                 memory.step()
     write_snapshot(folder / "rank0.pickle", [3 << 20, 1000], freed=[1 << 20])
     return folder
