@@ -176,7 +176,8 @@ def with_grown_inside(
         return (dict in bases or list in bases or tuple in bases) and id(value) not in growing
 
     grown = histories.references(traversal, lambda history: history.inner.is_growing, can_hold)
-    known = [(reference, series.per_step) for reference, series in containers]
+    # with what their elements hold: a list of dicts has as many more, and is in an object's dict by itself
+    known = [(reference, series.per_step + histories.inner_rate(reference)) for reference, series in containers]
     filling = []
     for reference, history in reversed(grown):  # what is deeper first
         rate = history.inner.per_step

@@ -112,6 +112,11 @@ class VariableHistories:
         history = self._histories.get(reference.key())
         return history is not None and history.is_refilled
 
+    def inner_rate(self, reference: Reference) -> float:
+        """Elements a step that containers in a container have gained, those of new ones included."""
+        history = self._histories.get(reference.key())
+        return history.inner.per_step if history is not None and history.inner.is_growing else 0.0
+
     def references(
         self, traversal: Traversal, suits: Callable[[VariableHistory], bool], is_wanted: Callable[[Any], bool]
     ) -> list[Known]:

@@ -180,6 +180,26 @@ def test_the_dict_of_an_object_is_no_holder_beside_its_attribute() -> None:
     assert filling == []
 
 
+def test_a_list_of_dicts_explains_all_that_its_object_gains() -> None:
+    # given an object whose list gets a dict of two a step, whose attributes a variable holds too
+    one = SimpleNamespace(outputs=[])
+    attributes = one.__dict__
+    frame = sys._getframe()
+    histories = VariableHistories()
+    for step in LOOKS:
+        one.outputs += [{"loss": 0.5, "features": [0.5]} for _ in range(6)]
+        traversal = _reach(frame)
+        histories.look(step, traversal.references.values())
+    grown = [(traversal.references[id(one.outputs)], _series(18))]
+    # when
+    single, filling = with_grown_inside(grown, histories, traversal)
+    del frame
+    # then
+    assert id(attributes) in traversal.references
+    assert single == grown
+    assert filling == []
+
+
 def test_the_rate_of_a_container_is_that_of_all_in_it() -> None:
     # given
     by_layer: dict[str, list[int]] = {f"layer {number}": [] for number in range(20)}
