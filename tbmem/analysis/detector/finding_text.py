@@ -192,7 +192,10 @@ def spike(
         verb = "held" if channel is Channel.ALLOCATED else "reached"
         message = f"{step} {verb} {level}, {_above_usual(excursion)}"
     message += _running(running)
-    advice = f"{ADVICE[FindingKind.SPIKE]}; another run records it with {recording_of(excursion.first_step)}"
+    recording = (
+        f"another run records it with {recording_of(excursion.first_step)}, and tbmem analyze shows what it holds"
+    )
+    advice = f"{ADVICE[FindingKind.SPIKE]}; {recording}"
     facts = {"phase": phase, **_line_facts(running)}
     return _of_excursion(FindingKind.SPIKE, sample, channel, excursion, message, advice=advice, **facts)
 

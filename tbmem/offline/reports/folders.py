@@ -155,8 +155,9 @@ def write_report(
             _write_texts(folder, texts)
         return analyses
 
-    _tell_of_missing_pictures(on_skip)
-    return Report(*write_folder(out, title, moment, write))
+    report = Report(*write_folder(out, title, moment, write))
+    _tell_of_missing_pictures(on_skip)  # not before: a damaged file is one line
+    return report
 
 
 def _tell_of_missing_pictures(on_skip: Callable[[str], None] | None) -> None:
@@ -309,6 +310,6 @@ def write_run_report(
         _write_texts(folder, texts, redaction)
         return recorded
 
-    _tell_of_missing_pictures(on_skip)
     folder, recorded = write_folder(out, name or report.name, moment, write)
+    _tell_of_missing_pictures(on_skip)
     return WrittenRunReport(folder, report, recorded)

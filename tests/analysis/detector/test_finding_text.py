@@ -45,7 +45,10 @@ def test_the_sentence_names_the_figures_of_the_samples() -> None:
     assert figures == {"peak_bytes": 1100 * MIB, "usual_bytes": 527 * MIB, "height_bytes": 573 * MIB}
     assert findings[-1].message == spike.message
     # and the advice says how another run records such a step
-    assert spike.advice.endswith("records it with profiling.wait=0 profiling.warmup=2 profiling.skip_first=42")
+    assert spike.advice.endswith(
+        "records it with profiling.wait=0 profiling.warmup=2 profiling.skip_first=42,"
+        " and tbmem analyze shows what it holds"
+    )
 
 
 def test_a_spike_names_the_lines_that_were_running() -> None:

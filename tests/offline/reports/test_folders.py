@@ -190,3 +190,8 @@ def test_without_matplotlib_there_are_all_files_but_the_pictures(
     readme = (report.folder / "README.md").read_text()
     assert f"No pictures: {line}" in readme
     assert ".png" not in readme
+    # and of a damaged file it says only that
+    (tmp_path / "cut.pickle").write_bytes(source.read_bytes()[:200])
+    with pytest.raises(FileFormatError, match="damaged"):
+        write_report(tmp_path / "cut.pickle", out=tmp_path / "results", on_skip=passed_over.append)
+    assert len(passed_over) == 1
