@@ -227,12 +227,16 @@ def _contents(holder: Holder, step: int) -> str:
     if holder.kind is HolderKind.TENSOR:
         return f"it {gain}"
     elements, keeps = _elements(holder)
-    in_all = "" if abs(holder.per_step - 1) < _ONE_A_STEP else f", {format_bytes(holder.bytes_per_step)} a step"
+    in_all = "" if abs(holder.per_step - 1) < _ONE_A_STEP else f", {_rate(holder)}"
     return f"{format_count(holder.length)} {elements} by step {step}{keeps} ({size} each{in_all})"
 
 
 def _gain(holder: Holder) -> str:
-    return f"gains {format_bytes(holder.bytes_per_step)} a step"
+    return f"gains {_rate(holder)}"
+
+
+def _rate(holder: Holder) -> str:
+    return f"{format_bytes(holder.bytes_per_step)} a step"
 
 
 def _elements(holder: Holder) -> tuple[str, str]:

@@ -106,8 +106,13 @@ def add_container(context: SearchContext, reference: Reference, series: Series, 
     read = written_bound(reference, name.handle, context.sources) if bound is None and name.is_users else None
     contents = Contents.HOOKS if kind is HolderKind.HOOKS else contents
     holder = series.holder(kind, name.text, naming.type_name(reference), size, contents)
-    holder = replace(holder, length=length(value), bound=bound if bound is not None else read, is_emptied=is_emptied)
-    holder = replace(holder, element_type=context.element_type(value))
+    holder = replace(
+        holder,
+        length=length(value),
+        bound=bound if bound is not None else read,
+        is_emptied=is_emptied,
+        element_type=context.element_type(value),
+    )
     if kind is HolderKind.LRU_CACHE:
         holder = replace(holder, hits=plain.LruCache.cache_info(value).hits)  # type: ignore[attr-defined]
     if not name.is_users and holder.bytes_per_step < _SMALL:

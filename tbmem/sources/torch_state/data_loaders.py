@@ -61,11 +61,10 @@ def _kept_containers(data_set: Any) -> Iterator[str]:
 
 
 def _adding(method: FunctionType, names: Iterable[str], sources: SourceCode) -> Iterator[CodeLine]:
-    filename, first = method.__code__.co_filename, method.__code__.co_firstlineno
-    for name in names:
-        handle = Handle(name, is_attribute=True, files=(filename,), function_line=first)
-        if sources.file(filename).function_from(first) is not None:
-            found = [one.lineno for one in statements(sources.scope(filename, handle)) if adds(one, handle)]
+    definition = sources.file(method.__code__.co_filename).function_from(method.__code__.co_firstlineno)
+    if definition is not None:
+        for handle in (Handle(name, is_attribute=True) for name in names):
+            found = [one.lineno for one in statements(definition.node) if adds(one, handle)]
             yield from (_line_of(method, line, sources) for line in found)
 
 

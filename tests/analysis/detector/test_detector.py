@@ -596,11 +596,19 @@ def test_the_private_memory_goes_before_the_resident() -> None:
     assert judge(samples)[-1].kind is FindingKind.STABLE
 
 
+METHOD = CodeLine(file="/a/data.py", line=7, function="Images.__getitem__", text="def __getitem__(self, i):")
+ADDS = CodeLine(file="/a/data.py", line=9, function="Images.__getitem__", text="self.decoded[i] = image")
+
+
+def growing_workers(steps: int, per_second: int) -> list[MemorySample]:
+    """Workers that are read once a second, at a hundred steps a second."""
+    private = [500 * MIB + per_second * (step // 100) for step in range(steps)]
+    return heap([HEAP] * steps, workers_private=private, workers_rss=[None] * steps)
+
+
 def test_workers_that_grow_are_found_however_many_steps_a_second_has() -> None:
-    # given: read once a second, a hundred steps a second
-    workers = [500 * MIB + 2 * MIB * (step // 100) for step in range(9000)]
-    # when
-    findings = judge(heap([HEAP] * 9000, workers_private=workers, workers_rss=[None] * 9000))
+    # given / when
+    findings = judge(growing_workers(9000, 2 * MIB))
     # then
     assert findings[-1].kind is FindingKind.LEAK
     assert findings[-1].evidence["channel"] == "workers"
@@ -610,12 +618,10 @@ def test_workers_that_grow_are_found_however_many_steps_a_second_has() -> None:
 
 def test_where_workers_grow_their_data_sets_method_is_named_once_and_for_all() -> None:
     # given: a loader that is gone at the end of the run
-    workers = [500 * MIB + 2 * MIB * (step // 100) for step in range(9000)]
-    method = CodeLine(file="/a/data.py", line=7, function="Images.__getitem__", text="def __getitem__(self, i):")
-    answers = [WorkerCode(methods=(method,))]
+    answers = [WorkerCode(methods=(METHOD,))]
     detector = Detector(in_workers=lambda: answers.pop() if answers else WorkerCode())
     # when
-    feed(detector, heap([HEAP] * 9000, workers_private=workers, workers_rss=[None] * 9000))
+    feed(detector, growing_workers(9000, 2 * MIB))
     # then
     place = (
         "it is in a DataLoader worker, which calls Images.__getitem__ at data.py:7  def __getitem__(self, i): the line"
@@ -625,12 +631,9 @@ def test_where_workers_grow_their_data_sets_method_is_named_once_and_for_all() -
 
 def test_lines_that_add_to_what_a_workers_data_set_keeps_are_named() -> None:
     # given
-    method = CodeLine(file="/a/data.py", line=7, function="Images.__getitem__", text="def __getitem__(self, i):")
-    adds = CodeLine(file="/a/data.py", line=9, function="Images.__getitem__", text="self.decoded[i] = image")
-    detector = Detector(in_workers=lambda: WorkerCode(methods=(method,), additions=(adds,)))
-    workers = [500 * MIB + 2 * MIB * (step // 100) for step in range(9000)]
+    detector = Detector(in_workers=lambda: WorkerCode(methods=(METHOD,), additions=(ADDS,)))
     # when
-    feed(detector, heap([HEAP] * 9000, workers_private=workers, workers_rss=[None] * 9000))
+    feed(detector, growing_workers(9000, 2 * MIB))
     # then
     verdict = detector.verdict()
     assert "its data set keeps what data.py:9  self.decoded[i] = image adds (read from the source" in verdict.message
@@ -640,12 +643,9 @@ def test_lines_that_add_to_what_a_workers_data_set_keeps_are_named() -> None:
 
 def test_workers_that_grow_for_too_short_a_time_are_named_too() -> None:
     # given: 20 readings, a second apart
-    method = CodeLine(file="/a/data.py", line=7, function="Images.__getitem__", text="def __getitem__(self, i):")
-    adds = CodeLine(file="/a/data.py", line=9, function="Images.__getitem__", text="self.decoded[i] = image")
-    detector = Detector(in_workers=lambda: WorkerCode(methods=(method,), additions=(adds,)))
-    workers = [500 * MIB + 20 * MIB * (step // 100) for step in range(2000)]
+    detector = Detector(in_workers=lambda: WorkerCode(methods=(METHOD,), additions=(ADDS,)))
     # when
-    feed(detector, heap([HEAP] * 2000, workers_private=workers, workers_rss=[None] * 2000))
+    feed(detector, growing_workers(2000, 20 * MIB))
     # then
     verdict = detector.verdict()
     assert verdict.kind is FindingKind.GROWING

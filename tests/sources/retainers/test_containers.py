@@ -8,6 +8,7 @@ import sys
 import warnings
 import weakref
 from collections import deque
+from collections.abc import Callable
 from types import FrameType, SimpleNamespace
 from typing import Any
 
@@ -138,15 +139,19 @@ def test_a_container_that_was_emptied_meanwhile_is_no_holder() -> None:
     assert _added(*grown).sorted() == []
 
 
-def _observed(lists: dict[str, list[int]], frame: FrameType) -> tuple[VariableHistories, Traversal]:
-    """The histories of all variables, while each of the lists gets one number a step."""
+def _observed(add: Callable[[], None], frame: FrameType) -> tuple[VariableHistories, Traversal]:
+    """The histories of all variables, while something adds what six steps add before each look."""
     histories = VariableHistories()
     for step in LOOKS:
-        for one in lists.values():
-            one.extend([0] * 6)
+        add()
         traversal = _reach(frame)
         histories.look(step, traversal.references.values())
     return histories, traversal
+
+
+def _numbers_to(*lists: list[int]) -> None:
+    for one in lists:
+        one.extend([0] * 6)
 
 
 @pytest.mark.parametrize(("count", "merged"), [(20, True), (2, False)])
@@ -154,7 +159,7 @@ def test_many_lists_that_grow_alike_are_one_holder(count: int, merged: bool) -> 
     # given a list for each layer
     by_layer: dict[str, list[int]] = {f"layer {number}": [] for number in range(count)}
     frame = sys._getframe()
-    histories, traversal = _observed(by_layer, frame)
+    histories, traversal = _observed(lambda: _numbers_to(*by_layer.values()), frame)
     grown = [(traversal.references[id(one)], _series(18)) for one in by_layer.values()]
     # when
     single, filling = with_grown_inside(grown, histories, traversal)
@@ -169,7 +174,7 @@ def test_the_dict_of_an_object_is_no_holder_beside_its_attribute() -> None:
     one = SimpleNamespace(kept=[])
     attributes = one.__dict__
     frame = sys._getframe()
-    histories, traversal = _observed({"of": one.kept}, frame)
+    histories, traversal = _observed(lambda: _numbers_to(one.kept), frame)
     grown = [(traversal.references[id(one.kept)], _series(18))]
     # when
     single, filling = with_grown_inside(grown, histories, traversal)
@@ -185,11 +190,9 @@ def test_a_list_of_dicts_explains_all_that_its_object_gains() -> None:
     one = SimpleNamespace(outputs=[])
     attributes = one.__dict__
     frame = sys._getframe()
-    histories = VariableHistories()
-    for step in LOOKS:
-        one.outputs += [{"loss": 0.5, "features": [0.5]} for _ in range(6)]
-        traversal = _reach(frame)
-        histories.look(step, traversal.references.values())
+    histories, traversal = _observed(
+        lambda: one.outputs.extend({"loss": 0.5, "features": [0.5]} for _ in range(6)), frame
+    )
     grown = [(traversal.references[id(one.outputs)], _series(18))]
     # when
     single, filling = with_grown_inside(grown, histories, traversal)
@@ -204,7 +207,7 @@ def test_the_rate_of_a_container_is_that_of_all_in_it() -> None:
     # given
     by_layer: dict[str, list[int]] = {f"layer {number}": [] for number in range(20)}
     frame = sys._getframe()
-    histories, traversal = _observed(by_layer, frame)
+    histories, traversal = _observed(lambda: _numbers_to(*by_layer.values()), frame)
     del frame
     _, ((reference, series),) = with_grown_inside([], histories, traversal)
     context = SearchContext(SourceCode(), set(), None)
