@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
@@ -18,6 +19,8 @@ _SETTLING = 0.25
 """Share of the repetitions of a piece of work in which caches fill; not judged."""
 _HALF = 0.2
 """Smallest part of the growth that each half must have: below it memory has changed its level once."""
+_FIRST_STRETCH = 8
+"""Steps after which the mean duration of a step begins to forget the first ones."""
 
 
 class Point(NamedTuple):
@@ -120,21 +123,42 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 class StepTime:
-    """The duration of a step: the mean over those that ran without a profiler and without the writing after one."""
+    """The duration of a step: the mean over the later steps that ran without a profiler and without the writing after one.
+
+    The first steps load and compile what the others use: a forecast at their speed is too long. At least the later half
+    counts, with the pauses for validation or checkpoints in it.
+    """
 
     def __init__(self) -> None:
-        self._seconds = 0.0
-        self._steps = 0
+        self._before = self._now = (0, 0.0)
+        """Steps and their seconds: those before the present stretch, which has at most twice as many, and in it."""
         self._last: tuple[int, float, bool] | None = None
 
     def add(self, step: int, time: float, *, profiled: bool) -> None:
         """Add the Unix time at which a step ended; ``profiled`` if a profiler was on in it or since the one before."""
         last, self._last = self._last, (step, time, profiled)
         if last is not None and not (profiled or last[2]) and step > last[0]:
-            self._steps += step - last[0]
-            self._seconds += max(time - last[1], 0.0)
+            if self._left <= 0:
+                self._before, self._now = self._now, (0, 0.0)
+            self._now = self._now[0] + step - last[0], self._now[1] + max(time - last[1], 0.0)
+
+    def add_up_to(self, at: int, steps: Sequence[int], times: Sequence[float], *, profiled: bool) -> None:
+        """Add the steps of a batch up to the one at an index: those that end a stretch, and it, tell the same as all.
+
+        The batch's first step has to be added before the others.
+        """
+        while self._last is not None and (ends := self._last[0] + max(self._left, 1)) < steps[at]:
+            index = bisect_left(steps, ends)
+            self.add(steps[index], times[index], profiled=profiled)
+        self.add(steps[at], times[at], profiled=profiled)
+
+    @property
+    def _left(self) -> int:
+        """Steps that the present stretch still takes."""
+        return max(2 * self._before[0], _FIRST_STRETCH) - self._now[0]
 
     @property
     def seconds(self) -> float | None:
         """Mean seconds of a step; ``None`` where none is known."""
-        return self._seconds / self._steps if self._seconds else None
+        steps, seconds = (sum(pair) for pair in zip(self._before, self._now, strict=True))
+        return seconds / steps if seconds else None

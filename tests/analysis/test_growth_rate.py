@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from itertools import accumulate
+
 import numpy as np
 import pytest
 from scipy.stats import theilslopes
@@ -93,6 +96,34 @@ def test_a_step_lasts_as_long_as_those_without_a_profiler() -> None:
         clock.add(step, time, profiled=step in (4, 5))
 
     assert clock.seconds == pytest.approx(0.5)
+
+
+def test_the_duration_of_a_step_is_that_of_the_later_ones() -> None:
+    # given: the first 10 steps take a second each, those after them a tenth
+    times = [float(step) if step <= 10 else 10 + (step - 10) / 10 for step in range(1, 201)]
+    clock = StepTime()
+    for step, time in enumerate(times, 1):
+        clock.add(step, time, profiled=False)
+
+    assert clock.seconds == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("size", [2, 7, 50, 200])
+def test_the_duration_of_a_step_is_the_same_for_batches(size: int) -> None:
+    # given
+    dice = random.Random(size)
+    steps = sorted(dice.sample(range(1, 500), 200))
+    times = list(accumulate(dice.random() for _ in steps))
+    singly, together = StepTime(), StepTime()
+    # when
+    for step, time in zip(steps, times, strict=True):
+        singly.add(step, time, profiled=False)
+    for start in range(0, 200, size):
+        batch = steps[start : start + size], times[start : start + size]
+        for index in (0, min(size, 200 - start) - 1):
+            together.add_up_to(index, *batch, profiled=False)
+    # then
+    assert together.seconds == pytest.approx(singly.seconds)
 
 
 def test_one_step_has_no_duration() -> None:

@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 from tbmem.analysis.detector import finding_text
-from tbmem.analysis.detector.feed import CPU, RESIDENT_GROWTH, Event, ExcursionEvent, SampleFeed
+from tbmem.analysis.detector.feed import CPU, RESIDENT_GROWTH, Event, SampleFeed
 from tbmem.analysis.detector.forecast import Forecast
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
-from tbmem.analysis.detector.growth_test import Change
-from tbmem.analysis.detector.spike_test import ExcursionKind
+from tbmem.analysis.detector.growth_test import WORSE, Change
+from tbmem.analysis.detector.spike_test import ExcursionEvent, ExcursionKind
 from tbmem.analysis.detector.trend import Trend, TrendState
 from tbmem.analysis.detector.verdict_history import VerdictHistory
 from tbmem.analysis.growth_rate import ENOUGH_STEPS, StepTime
@@ -67,6 +67,8 @@ class Detector:
         self._conclusions: dict[Channel, Conclusion] = {}
         self._filling: dict[bool, Conclusion] = {}
         """What was last found to fill: memory of the host (true), and of an accelerator."""
+        self._resident_told = 0
+        """Growth of the resident memory, in bytes, with which a leak that pins the heap was last reported."""
         self._step_time = StepTime()
         self._sample: MemorySample | None = None
 
@@ -95,7 +97,7 @@ class Detector:
         return findings
 
     def _add_time(self, columns: Any, at: int) -> None:
-        self._step_time.add(columns.step[at], columns.time[at], profiled=columns.profiled[at])
+        self._step_time.add_up_to(at, columns.step, columns.time, profiled=columns.profiled[at])
 
     @property
     def suspicions(self) -> Sequence[Suspicion]:
@@ -204,11 +206,11 @@ class Detector:
         if excursion.kind is ExcursionKind.PERIODIC:
             is_news = self._history.note_period(channel, excursion)
             running = self._running_at(excursion.members)
-            return finding_text.periodic(sample, channel, excursion, running) if is_news else None
+            return finding_text.periodic(sample, event, running) if is_news else None
         if self._history.explains(channel, excursion):
             return None
         running = self._running_at(range(excursion.first_step, excursion.last_step + 1))
-        return finding_text.spike(sample, channel, excursion, event.updated, running)
+        return finding_text.spike(sample, event, running)
 
     def _report_growth(self, sample: MemorySample, event: GrowthEvent) -> Sequence[Finding]:
         channel, trend = self._feed.channels[event.channel], event.trend
@@ -228,7 +230,7 @@ class Detector:
         if event.change is Change.CERTAIN:
             cause = self._pinning(channel)
             if cause is not None:
-                return (self._current_leak(sample, *cause),)
+                return self._news_of(self._current_leak(sample, *cause))
             if self._is_free_heap(channel, trend):
                 return self._dismiss_free_heap(sample, channel, trend, event.rate)
             if channel.growth.trend is not None and self._explain_by_filling(channel, channel.growth.trend):
@@ -240,9 +242,11 @@ class Detector:
             if self._is_within_spread(channel, trend):
                 channel.growth.doubt()
                 return ()
-            return (self._leak(sample, channel, trend, event.rate, event.forecast),)
+            return self._news_of(self._leak(sample, channel, trend, event.rate, event.forecast))
         fell = event.change is Change.FELL
         conclusion = self._conclusions.pop(event.channel, None)
+        if event.channel is Channel.ALLOCATED:
+            self._resident_told = 0
         if trend.state is TrendState.LEAK and not self._is_shown(channel, trend):
             ended = channel.suspicion(trend, sample, event.rate)
             return (finding_text.retracted(sample, ended, conclusion, fell=fell),)
@@ -250,6 +254,14 @@ class Detector:
             reason = "it fell back" if fell else "it ended"
             return (finding_text.dismissed(sample, standing, reason, {}),)
         return ()
+
+    def _news_of(self, leak: Finding) -> Sequence[Finding]:
+        """A leak, unless it pins the heap and the other channel has told the growth that it makes."""
+        if "alive_bytes_per_step" in leak.evidence:
+            if leak.evidence["growth_bytes"] < WORSE * self._resident_told:
+                return ()
+            self._resident_told = leak.evidence["growth_bytes"]
+        return (leak,)
 
     def _waits_for_evidence(self, event: GrowthEvent, standing: Suspicion | None) -> bool:
         """Whether steps are looked at before growth that is certain is a leak: it was not suspected, or just now."""
@@ -368,8 +380,13 @@ class Detector:
         steady = host.steady_rate(trend)
         goes_on = steady is None or steady >= _PINNED * channel.rate(trend)
         is_large = growth >= max(_PINNED * trend.growth, RESIDENT_GROWTH, self._least_shift * level)
-        is_of_heap = self._feed.heap_size.growth(first, last) >= _SHARE_EXPLAINED * growth
-        return growth if goes_on and is_large and is_of_heap else None
+        return growth if goes_on and is_large and self._is_of_heap(host, first, last) else None
+
+    def _is_of_heap(self, host: GrowthChannel, first: int, last: int) -> bool:
+        """Whether resident memory has grown by what malloc holds, up to the last reading of its rationed counters."""
+        last = min(last, self._feed.heap_size.last_step)
+        growth = host.growth_between(first, last)
+        return growth is not None and self._feed.heap_size.growth(first, last) >= _SHARE_EXPLAINED * growth
 
     def _resident_rate(self, trend: Trend, resident: float) -> float:
         """Rate of a trend whose resident memory has grown by so many bytes, in bytes per judged step."""

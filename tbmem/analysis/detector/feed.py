@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import GrowthTest
 from tbmem.analysis.detector.low_water_marks import BLOCK, MarkedSeries
-from tbmem.analysis.detector.spike_test import Excursion, ExcursionKind, ResidentPeaks, SpikeTest
+from tbmem.analysis.detector.spike_test import Excursion, ExcursionEvent, ExcursionKind, ResidentPeaks, SpikeTest
 from tbmem.analysis.detector.thresholds import CapacityTest, FragmentationTest
 from tbmem.config.schema import PatternsConfig
 from tbmem.model.evidence import Channel
@@ -33,15 +33,6 @@ _WORKERS_SECONDS = 0.5
 _REMEMBERED = 128
 """Steps of which it is remembered whether an optimizer stepped: an excursion is reported some steps after it began."""
 CPU = "cpu"
-
-
-class ExcursionEvent(NamedTuple):
-    """A level left the usual range."""
-
-    step: int  # when it became clear what it was
-    channel: Channel
-    excursion: Excursion
-    updated: bool | None  # whether an optimizer stepped in its first step; ``None`` where that is not known
 
 
 class PatternEvent(Protocol):
@@ -140,8 +131,9 @@ class SampleFeed:
         if resident is not None and reserved is not None and not self._is_behind:
             self._outside_heap = max(self._outside_heap, resident - reserved)
         if len(events) > 1:
-            # of excursions that became clear in the same step the highest first: it explains the others
-            events.sort(key=lambda event: (event.step, -_height_of(event)))
+            # of excursions that became clear in the same step the highest first, of equals what is held at the step's end:
+            # it explains the others
+            events.sort(key=_order)
         return events
 
     def close(self) -> list[Event]:
@@ -164,11 +156,19 @@ class SampleFeed:
         for step, excursion in excursions:
             updated = dict(self._updated).get(excursion.first_step)
             if channel is not Channel.HOST:
-                yield ExcursionEvent(step, channel, excursion, updated)
+                yield ExcursionEvent(step, channel, excursion, updated, self._higher_peak(channel, excursion))
                 continue
             shown = self._resident_peaks.shown(excursion)
             if shown.kind is ExcursionKind.SHIFT or self._is_programs(shown):
                 yield ExcursionEvent(step, channel, shown, updated)
+
+    def _higher_peak(self, channel: Channel, excursion: Excursion) -> Excursion | None:
+        """Resident peaks in the steps of an excursion of what is alive, where they tell more of it."""
+        if channel is not Channel.ALLOCATED or excursion.kind is ExcursionKind.SHIFT:
+            return None
+        peaks = self._resident_peaks.of(excursion)
+        is_higher = peaks is not None and self._is_programs(peaks) and peaks.height > excursion.height
+        return peaks if is_higher else None
 
     def _is_programs(self, excursion: Excursion) -> bool:
         """Whether a resident peak is high as the screens show it, and not by pages that a recording had given back."""
@@ -215,16 +215,17 @@ class SampleFeed:
         peaks = None if columns.peak_allocated[0] is None else columns.peak_allocated
         blocks = None if columns.live_blocks[0] is None else columns.live_blocks
         events += self.channels[Channel.ALLOCATED].extend_updated(columns.updated, steps, levels, peaks, blocks)
-        steps, levels = _known(steps, levels)
-        if levels:
-            low, high = min(levels), max(levels)
-            self.range = (low, high) if self.range is None else (min(self.range[0], low), max(self.range[1], high))
-            self._judge_spikes(Channel.ALLOCATED, steps, levels, events)
         if peaks is not None:
             self._judge_spikes(Channel.PEAK, columns.step, peaks, events)
         elif columns.device[0] == CPU:
             self._judge_resident_peaks(columns, events)
             self.heap_size.extend(*_known(columns.step, columns.reserved))
+        steps, levels = _known(steps, levels)
+        if levels:
+            low, high = min(levels), max(levels)
+            self.range = (low, high) if self.range is None else (min(self.range[0], low), max(self.range[1], high))
+            # after the resident peaks, in which its excursions may be told
+            self._judge_spikes(Channel.ALLOCATED, steps, levels, events)
 
     def _judge_spikes(self, channel: Channel, steps: Sequence[int], values: Sequence[int], events: list[Event]) -> None:
         excursions = self._spikes[channel].extend(steps, values)
@@ -247,7 +248,7 @@ class SampleFeed:
                 values.append(max(peak - free, 0))
                 peaks.append(peak)
         if steps:
-            self._resident_peaks.extend(zip(steps, peaks, strict=True))
+            self._resident_peaks.extend(zip(steps, peaks, values, strict=True))
             self._judge_spikes(Channel.HOST, steps, values, events)
 
     def _free_when_it_began(self) -> int | None:
@@ -335,8 +336,10 @@ def _known(steps: Sequence[int], values: Sequence[int | None]) -> tuple[Sequence
     return [step for step, _ in known], [value for _, value in known]
 
 
-def _height_of(event: Event) -> int:
-    return event.excursion.height if isinstance(event, ExcursionEvent) else 0
+def _order(event: Event) -> tuple[int, int, bool]:
+    if not isinstance(event, ExcursionEvent):
+        return event.step, 0, False
+    return event.step, -event.shown[1].height, event.channel is not Channel.ALLOCATED
 
 
 def _channels(patterns: PatternsConfig) -> dict[Channel, GrowthChannel]:

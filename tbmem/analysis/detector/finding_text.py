@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tbmem.analysis.detector.forecast import Forecast
-from tbmem.analysis.detector.spike_test import Excursion
+from tbmem.analysis.detector.spike_test import Excursion, ExcursionEvent
 from tbmem.analysis.diagnosis.advice import ADVICE, LEAK_IN_WORKERS, recording_of
 from tbmem.model.evidence import (
     Channel,
@@ -172,18 +172,10 @@ def growing(
     return make_finding(FindingKind.GROWING, sample, message, evidence, seen.first_step)
 
 
-def spike(
-    sample: MemorySample,
-    channel: Channel,
-    excursion: Excursion,
-    updated: bool | None,
-    running: RunningAt = _UNKNOWN,
-) -> Finding:
-    """One step, or a few, needed more.
-
-    ``updated``: an optimizer stepped, what tells training from validation; ``running`` was at the peak.
-    """
-    phase, note = _PHASES[updated]
+def spike(sample: MemorySample, event: ExcursionEvent, running: RunningAt = _UNKNOWN) -> Finding:
+    """One step, or a few, needed more; ``running`` was at the peak."""
+    phase, note = _PHASES[event.updated]
+    channel, excursion = event.shown
     step, level = f"step {excursion.first_step}{note}", _level(channel, excursion)
     if excursion.kept:
         more = f"{format_signed(excursion.height)} more than usual{_kept(excursion)}"
@@ -191,12 +183,12 @@ def spike(
     else:
         verb = "held" if channel is Channel.ALLOCATED else "reached"
         message = f"{step} {verb} {level}, {_above_usual(excursion)}"
-    message += _running(running)
+    message += _held_after(event) + _running(running)
     recording = (
         f"another run records it with {recording_of(excursion.first_step)}, and tbmem analyze shows what it holds"
     )
     advice = f"{ADVICE[FindingKind.SPIKE]}; {recording}"
-    facts = {"phase": phase, **_line_facts(running)}
+    facts = {"phase": phase, **_held_facts(event), **_line_facts(running)}
     return _of_excursion(FindingKind.SPIKE, sample, channel, excursion, message, advice=advice, **facts)
 
 
@@ -209,13 +201,16 @@ def level_shift(sample: MemorySample, channel: Channel, excursion: Excursion, ru
     return _of_excursion(FindingKind.LEVEL_SHIFT, sample, channel, excursion, message, **_line_facts(running))
 
 
-def periodic(sample: MemorySample, channel: Channel, excursion: Excursion, running: RunningAt = _UNKNOWN) -> Finding:
+def periodic(sample: MemorySample, event: ExcursionEvent, running: RunningAt = _UNKNOWN) -> Finding:
     """What looked like a spike recurs with a period; ``running`` was at one of its peaks."""
+    channel, excursion = event.shown
     message = (
         f"every {excursion.period} steps memory reaches {_level(channel, excursion)},"
-        f" {_above_usual(excursion)}{_kept(excursion)}: periodic, as with validation or checkpoints{_running(running)}"
+        f" {_above_usual(excursion)}{_kept(excursion)}{_held_after(event)}: periodic, as with validation or checkpoints"
+        f"{_running(running)}"
     )
-    period = {"period_steps": excursion.period, "member_steps": list(excursion.members), **_line_facts(running)}
+    period = {"period_steps": excursion.period, "member_steps": list(excursion.members)}
+    period |= {**_held_facts(event), **_line_facts(running)}
     return _of_excursion(FindingKind.PERIODIC, sample, channel, excursion, message, **period)
 
 
@@ -236,6 +231,15 @@ def _above_usual(excursion: Excursion) -> str:
 
 def _kept(excursion: Excursion) -> str:
     return f", {format_bytes(excursion.kept)} of it in memory that malloc had kept free" if excursion.kept else ""
+
+
+def _held_after(event: ExcursionEvent) -> str:
+    """``', +52.79 MiB of it still held at its end'``: of a resident peak, what the step has not freed again."""
+    return f", {format_signed(event.excursion.height)} of it still held at its end" if event.resident else ""
+
+
+def _held_facts(event: ExcursionEvent) -> dict[str, int]:
+    return {"held_bytes": event.excursion.height} if event.resident else {}
 
 
 def _running(at: RunningAt) -> str:

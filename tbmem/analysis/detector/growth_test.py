@@ -27,7 +27,8 @@ _FIRST_WAIT = (
     64  # evaluated steps in which nothing is suspected after a suspicion that came to nothing; doubled each time
 )
 _STEEP = 4  # finest blocks that are enough where memory is about to run out
-_WORSE = 4.0  # factor by which certain growth must have gone on to be reported again: four lines in 6,000 steps
+WORSE = 4.0
+"""Factor by which certain growth must have gone on to be reported again: four lines in 6,000 steps."""
 _FALLEN_BACK = 0.5  # share of a rise that must be free again for it to have been a cycle
 _LEAP = 0.6
 """Largest single rise of a cycle, as a share of the whole: above it memory went up at once, as in validation."""
@@ -181,7 +182,7 @@ class GrowthTest:
         last, trend = known[-1], self.trend
         growth = last.level - known[0].level
         is_decided = trend is not None and (
-            last.level - trend.first.level < _WORSE * trend.reported
+            last.level - trend.first.level < WORSE * trend.reported
             if trend.state is TrendState.LEAK
             else trend.state is TrendState.EXPLAINED
         )
@@ -207,7 +208,7 @@ class GrowthTest:
             return False
         else:
             trend.join(match)
-        if trend.growth < _WORSE * trend.reported:
+        if trend.growth < WORSE * trend.reported:
             return False
         trend.state, trend.reported = TrendState.LEAK, trend.growth
         return True

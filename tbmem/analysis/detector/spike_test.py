@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from statistics import median_low
+from typing import NamedTuple
 
 from tbmem.analysis.detector.periodicity import HIGHER, Periodicity
+from tbmem.model.evidence import Channel
 
 WINDOW = 64
 """Steps that define what is usual."""
@@ -72,6 +74,23 @@ class Excursion:
     def height(self) -> int:
         """How far it reached above the usual."""
         return self.peak - self.usual + (self.kept or 0)
+
+
+class ExcursionEvent(NamedTuple):
+    """A level left the usual range."""
+
+    step: int  # when it became clear what it was
+    channel: Channel
+    excursion: Excursion
+    updated: bool | None  # whether an optimizer stepped in its first step; ``None`` where that is not known
+    resident: Excursion | None = None
+    """The same steps in resident peaks, where a level at the end of steps was high and these were higher above the
+    usual: what a step has freed again does not show in it."""
+
+    @property
+    def shown(self) -> tuple[Channel, Excursion]:
+        """The level in which it is told."""
+        return (self.channel, self.excursion) if self.resident is None else (Channel.HOST, self.resident)
 
 
 class SpikeTest:
@@ -285,25 +304,38 @@ def _usual_of(ordered: Sequence[int]) -> tuple[int, float]:
     return usual, _SIGMAS * _MAD_TO_SIGMA * deviations[middle]
 
 
-class ResidentPeaks(deque[tuple[int, int]]):
-    """Steps and their resident peaks in bytes, as every screen shows them."""
+class ResidentPeaks(deque[tuple[int, int, int]]):
+    """Steps, their resident peaks in bytes as every screen shows them, and the same less what malloc had free."""
 
     def __init__(self) -> None:
         super().__init__(maxlen=_PEAKS)
 
+    def of(self, excursion: Excursion) -> Excursion | None:
+        """The steps of another level's excursion in resident peaks; ``None`` where they are not known."""
+        within, before = self._around(excursion)
+        if not within or not before:
+            return None
+        peak, usual = max(level for _, level in within), median_low([level for _, level in before])
+        return self.shown(replace(excursion, peak=peak, usual=usual))
+
     def shown(self, excursion: Excursion) -> Excursion:
         """An excursion, judged less malloc's free memory, in resident peaks; as it is where its steps are forgotten."""
-        first, last = excursion.first_step, excursion.last_step
-        within = [peak for step, peak in self if first <= step <= last]
-        before = [peak for step, peak in self if first - WINDOW <= step < first]
-        if len(before) < _FEW:
-            before = [peak for step, peak in self if not first <= step <= last]
+        within, before = self._around(excursion)
         if excursion.kind is ExcursionKind.SHIFT:
             # earlier steps no longer tell what is usual
-            while self and self[0][0] < first:
+            while self and self[0][0] < excursion.first_step:
                 self.popleft()
         if not within or not before:
             return excursion
-        peak, usual = max(within), median_low(before)
+        peak, usual = max(peak for peak, _ in within), median_low([peak for peak, _ in before])
         kept = excursion.height - (peak - usual)
         return replace(excursion, peak=peak, usual=usual, kept=kept if kept > _NOTICEABLE * excursion.height else 0)
+
+    def _around(self, excursion: Excursion) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """Peaks and levels in an excursion's steps, and in those that tell what is usual."""
+        first, last = excursion.first_step, excursion.last_step
+        within = [(peak, level) for step, peak, level in self if first <= step <= last]
+        before = [(peak, level) for step, peak, level in self if first - WINDOW <= step < first]
+        if len(before) < _FEW:
+            before = [(peak, level) for step, peak, level in self if not first <= step <= last]
+        return within, before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tracemalloc
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 
@@ -291,6 +292,24 @@ def test_what_pins_the_heap_is_one_leak_of_the_resident_memorys_size() -> None:
     assert "held by list 'losses' in train()" in verdict.message
     assert "of it is alive, 98 % of that explained" in verdict.message  # the holder's share is not the resident rate's
     assert verdict.evidence["steps_left"] == pytest.approx(8 * GIB / (20 * MIB), rel=0.1)
+
+
+def test_a_leak_that_pins_the_heap_is_told_again_when_four_times_as_much_is_resident() -> None:
+    # given: what is alive and the resident memory both go on growing, each reported by a channel of its own
+    grown = [finding.evidence["growth_bytes"] for finding in judge(pinned(1500))[:-1]]
+
+    assert len(grown) == 2
+    assert all(later >= 4 * before for before, later in pairwise(grown))
+
+
+def test_a_heap_that_was_not_read_for_long_is_compared_up_to_its_last_reading() -> None:
+    # given: malloc's counters have become too expensive; what is alive is known by a cheaper reading
+    samples = [sample if sample.step < 200 else sample._replace(reserved=None) for sample in pinned(900)]
+
+    verdict = judge(samples)[-1]
+
+    assert verdict.evidence["bytes_per_step"] == pytest.approx(20 * MIB, rel=0.1)
+    assert verdict.evidence["alive_bytes_per_step"] == pytest.approx(32 * KIB, rel=0.1)
 
 
 def episodes(steps: int, leak: int = 0) -> list[int]:

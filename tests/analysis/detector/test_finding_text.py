@@ -51,6 +51,29 @@ def test_the_sentence_names_the_figures_of_the_samples() -> None:
     )
 
 
+def test_a_spike_that_still_holds_something_is_told_by_its_peak() -> None:
+    # given a step that needs 573 MiB more and still holds 53 of them when it ends: the level at the steps' ends shows it
+    # at once, the peaks vary and show it later
+    samples = [
+        sample._replace(
+            allocated=(193 if sample.step == 45 else 140) * MIB,
+            host_peak_rss=(sample.host_peak_rss or 0) + sample.step % 3 * 12 * MIB,
+        )
+        for sample in _run_with_a_spike()
+    ]
+    # when
+    findings = judge(samples)
+    # then it is one finding, with both figures
+    [spike] = [one for one in findings[:-1] if one.kind is FindingKind.SPIKE]
+    assert spike.message == (
+        "step 45 reached a resident peak of 1.07 GiB, +561.00 MiB (104 %) above the usual 539.00 MiB,"
+        " +53.00 MiB of it still held at its end"
+    )
+    assert spike.evidence["channel"] == "host"
+    assert spike.evidence["held_bytes"] == 53 * MIB
+    assert findings[-1].message == spike.message
+
+
 def test_a_spike_names_the_lines_that_were_running() -> None:
     # given
     inner = CodeLine(file="/home/me/main.py", line=28, function="Net.forward", text="x = self.rnn(x)")

@@ -322,9 +322,9 @@ def test_a_level_that_goes_on_rising_has_no_spike() -> None:
     assert ExcursionKind.SPIKE not in {excursion.kind for excursion in run(peaks, make_test(2.0, 1 * MIB))}
 
 
-def _peaks(*levels: int) -> ResidentPeaks:
+def _peaks(*levels: int, free: int = 150) -> ResidentPeaks:
     peaks = ResidentPeaks()
-    peaks.extend((step, level * MIB) for step, level in enumerate(levels, 1))
+    peaks.extend((step, level * MIB, (level - free) * MIB) for step, level in enumerate(levels, 1))
     return peaks
 
 
@@ -355,6 +355,17 @@ def test_the_usual_is_that_of_the_steps_before() -> None:
 
     assert (shift.peak, shift.usual) == (700 * MIB, 500 * MIB)
     assert (spike.peak, spike.usual) == (1200 * MIB, 700 * MIB)
+
+
+def test_what_was_held_is_told_in_the_peaks_of_its_steps() -> None:
+    # given a step that still holds 50 MiB at its end, and has freed 450 by then
+    held = Excursion(ExcursionKind.SPIKE, 41, 41, 190 * MIB, 140 * MIB)
+
+    peaks = _peaks(*[500] * 40, 1000).of(held)
+
+    assert peaks is not None
+    assert (peaks.peak, peaks.usual, peaks.height, peaks.kept) == (1000 * MIB, 500 * MIB, 500 * MIB, 0)
+    assert ResidentPeaks().of(held) is None
 
 
 def test_a_jump_of_steps_that_are_not_remembered_stays_as_it_was_judged() -> None:
