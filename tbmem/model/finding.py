@@ -93,6 +93,11 @@ class Finding(HtmlDisplay):
     """The numbers behind the message, and how a named cause is known."""
     advice: str = ""
 
+    @property
+    def subject(self) -> tuple[object, ...]:
+        """What it has in common with other reports of the same: a leak is reported again when more is known about it."""
+        return self.kind, self.rank, self.device, self.evidence.get("channel"), self.evidence.get("holder")
+
     def to_dict(self) -> dict[str, Any]:
         """The finding as plain JSON values."""
         return {**asdict(self), "kind": self.kind.value, "severity": self.severity.value}

@@ -99,6 +99,10 @@ class DeviceJudges:
             findings += self.of(name).judge(own)
         return findings
 
+    def close(self) -> list[Finding]:
+        """End the run: what was still open."""
+        return [finding for detector in self.detectors.values() for finding in detector.close()]
+
     def room(self, device: str) -> int | None:
         """Bytes of a device that are still free, if known."""
         return self._devices[device].room

@@ -434,17 +434,16 @@ class MemoryMonitor(Lifecycle):
 
     def _finish(self, error: BaseException | None) -> LogRecord:
         self._new += self._skipped_samples()
-        for finding in self._judge():
+        last = [*self._judge(), *self._devices.close()]
+        verdicts = self.verdicts()
+        leaks = {verdict.subject: verdict for verdict in verdicts if verdict.kind is FindingKind.LEAK}
+        told = leaks.keys() & {finding.subject for finding in self.findings}
+        for finding in (each for each in last if each.subject not in told):
             self.report(finding)
-        for detector in self._devices.detectors.values():
-            for finding in detector.close():
-                self.report(finding)
         if out_of_memory_in(error) is not None:
             self._guard.run(PART, self._add_unfinished_step)
         self.log(CLOSE_ROWS)
-        verdicts = self.verdicts()
-        for verdict in verdicts:
-            # a leak's verdict is also a finding, since its rate covers more steps
-            if verdict.kind is FindingKind.LEAK and verdict not in self.findings:
-                self._store(verdict)
+        # the last finding of a leak is its verdict, since its rate covers more steps
+        for verdict in (each for each in leaks.values() if each not in self.findings):
+            self._store(verdict)
         return log_end(self._step, verdicts, error, self.findings)

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from tbmem import ConfigError, MemoryCallback, MemoryMonitor, MemorySample, UsageError
+from tbmem.analysis.detector.detector import Detector
 from tbmem.config.schema import MonitorConfig, PatternsConfig
-from tbmem.model.finding import FindingKind
+from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.monitor_log import read_monitor_log
 from tbmem.sources.counters.sampler import Counters
 from tests.conftest import GIB, MakeSample
@@ -106,6 +107,26 @@ def test_the_guides_leak_is_found_and_logged(
     assert FindingKind.LEAK in {finding.kind for finding in log.findings}
     assert log.end is not None
     assert counters.closed
+
+
+def test_at_the_end_a_leak_that_is_known_is_reported_once_with_its_verdict(make_sample: MakeSample) -> None:
+    # given 32 MiB a step, and a run that ends in the step in which the leak is reported for the second time
+    levels = [1.0 + step / 32 for step in range(2000)]
+    samples = (make_sample(step, level) for step, level in enumerate(levels, 1))
+    detector = Detector()
+    reported = [sample.step for sample in samples for each in detector.update(sample) if each.kind is FindingKind.LEAK]
+    heard: list[Finding] = []
+    counters = SeriesCounters(make_sample, levels)
+    monitor = MemoryMonitor(counters=counters, console=False, on_finding=[heard.append])
+
+    # when
+    _play(monitor, reported[1])
+
+    # then
+    leaks = [finding for finding in heard if finding.kind is FindingKind.LEAK]
+    assert len(leaks) == 2
+    assert leaks == [finding for finding in monitor.findings if finding.kind is FindingKind.LEAK]
+    assert leaks[-1] == monitor.verdicts()[0]
 
 
 def test_lines_come_every_n_steps(make_sample: MakeSample, caplog: pytest.LogCaptureFixture) -> None:

@@ -24,21 +24,15 @@ _VERDICT_ORDER = (FindingKind.OOM, FindingKind.LEAK, FindingKind.SPIKE, FindingK
 def standing(findings: Sequence[Finding]) -> list[Finding]:
     """Findings that hold: the last report of each leak, none that was withdrawn, and no spike of a periodic pattern."""
     patterns = [finding for finding in findings if finding.kind is FindingKind.PERIODIC]
-    last = {_leak_key(finding): finding for finding in findings if finding.kind is FindingKind.LEAK}
+    last = {finding.subject: finding for finding in findings if finding.kind is FindingKind.LEAK}
     ends = [(at, finding) for at, finding in enumerate(findings) if finding.kind is FindingKind.GROWING]
     latest = [
         finding
         for at, finding in enumerate(findings)
-        if last.get(_leak_key(finding), finding) is finding
+        if last.get(finding.subject, finding) is finding
         and not any(at < end and _is_withdrawn(finding, growth) for end, growth in ends)
     ]
     return [finding for finding in latest if not any(_is_explained(finding, pattern) for pattern in patterns)]
-
-
-def _leak_key(finding: Finding) -> tuple[object, ...]:
-    """Identifies a leak: it is reported again when more is known about it."""
-    evidence = finding.evidence
-    return finding.kind, finding.rank, finding.device, evidence.get("channel"), evidence.get("holder")
 
 
 def _is_withdrawn(leak: Finding, growth: Finding) -> bool:
