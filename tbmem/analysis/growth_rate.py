@@ -123,10 +123,10 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 class StepTime:
-    """The duration of a step: the mean over the later steps that ran without a profiler and without the writing after one.
+    """The duration of a step: the mean over later steps that ran without a profiler and without the writing after one.
 
     The first steps load and compile what the others use: a forecast at their speed is too long. At least the later half
-    counts, with the pauses for validation or checkpoints in it.
+    of the steps counts, with its pauses for validation or checkpoints.
     """
 
     def __init__(self) -> None:

@@ -33,7 +33,7 @@ from tbmem.analysis.source_lines import short
 from tbmem.errors import UsageError
 from tbmem.estimator.tracker.tracker import AllocationTracker
 from tbmem.estimator.worker import child_environment, simulate_jobs
-from tbmem.estimator.workload.decoder import SHAPES, Decoder
+from tbmem.estimator.workload.decoder import SHAPES, built_in_sizes, parameters_of
 from tbmem.estimator.workload.train_step import Training
 from tbmem.estimator.workload.workload import make_workload
 from tbmem.model.category import Category, Phase
@@ -119,7 +119,7 @@ def to_json(sweep: Sweep) -> str:
 def _check_model(case: SweepCase) -> None:
     shape = SHAPES.get(case.size.lower())
     if shape is None:
-        raise UsageError(f"--model-size {case.size}: there are {', '.join(SHAPES)}")
+        raise UsageError(f"--model-size {case.size}: there are {built_in_sizes()}")
     if not shape.llama and case.context > shape.context:
         raise UsageError(
             f"--context-length {case.context}: {case.size} has learnt positions for {shape.context} tokens only"
@@ -144,10 +144,8 @@ def _check_output(output: Path) -> None:
 def model_facts(size: str) -> ModelFacts:
     """Dimensions of a built-in model."""
     shape = SHAPES[size.lower()]
-    with torch.device("meta"):
-        parameters = sum(parameter.numel() for parameter in Decoder(shape).parameters())
     names = ("layers", "width", "heads", "inner", "vocabulary")
-    return ModelFacts(size=size, parameters=parameters, **{name: getattr(shape, name) for name in names})
+    return ModelFacts(size=size, parameters=parameters_of(shape), **{name: getattr(shape, name) for name in names})
 
 
 def _predictions(cases: Sequence[SweepCase], gpu: Gpu | None) -> dict[SweepCase, MemoryPeak | UsageError]:

@@ -95,7 +95,7 @@ class Finding(HtmlDisplay):
 
     @property
     def subject(self) -> tuple[object, ...]:
-        """What it has in common with other reports of the same: a leak is reported again when more is known about it."""
+        """What reports of the same have in common: a leak is reported again when more is known about it."""
         return self.kind, self.rank, self.device, self.evidence.get("channel"), self.evidence.get("holder")
 
     def to_dict(self) -> dict[str, Any]:

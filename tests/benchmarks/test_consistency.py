@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import textwrap
@@ -12,6 +13,7 @@ from types import ModuleType
 
 import pytest
 
+from tbmem.model.monitor_log import read_monitor_log
 from tests.benchmarks.conftest import load
 from tests.conftest import PROJECT
 
@@ -69,6 +71,11 @@ def test_no_two_screens_differ(consistency: ModuleType, tmp_path: Path, kind: st
     assert {"steps", "status", "verdict", "peak", "allocated"} <= {figure for _of, figure in groups}
     places = {reading.place.partition(",")[0] for reading in found}
     assert {"log", "scalars", "watch --json", "watch", "check --json", "report --json", "report", "tab"} <= places
+
+    # and the documentation has each figure that a finding carries
+    findings = read_monitor_log(folder / "plugins/tbmem/monitor.jsonl").findings
+    facts = {name for finding in findings if not finding.kind.is_quiet for name in finding.evidence}
+    assert facts <= set(re.findall(r"`(\w+)`", (PROJECT / "docs/python_api.md").read_text()))
 
 
 @pytest.mark.parametrize(

@@ -131,8 +131,8 @@ class SampleFeed:
         if resident is not None and reserved is not None and not self._is_behind:
             self._outside_heap = max(self._outside_heap, resident - reserved)
         if len(events) > 1:
-            # of excursions that became clear in the same step the highest first, of equals what is held at the step's end:
-            # it explains the others
+            # of excursions that became clear in the same step the highest first, of equals what is held when it ends:
+            # the first explains the others
             events.sort(key=_order)
         return events
 

@@ -36,8 +36,8 @@ _SUBJECTS = {
 }
 _PHASES = {
     None: (None, ""),
-    True: ("training", " (with an optimizer's step)"),
-    False: ("no optimizer step", " (a step without an optimizer's: validation, or in the middle of an accumulation)"),
+    True: ("training", ""),
+    False: ("no optimizer step", " (no optimizer stepped in it: validation, or the middle of an accumulation)"),
 }
 """Kind of a step, for programs and in a sentence, by whether an optimizer stepped in it."""
 _MANY_TIMES = 10  # times the usual from which on a height is not given in per cent
@@ -188,7 +188,7 @@ def spike(sample: MemorySample, event: ExcursionEvent, running: RunningAt = _UNK
         f"another run records it with {recording_of(excursion.first_step)}, and tbmem analyze shows what it holds"
     )
     advice = f"{ADVICE[FindingKind.SPIKE]}; {recording}"
-    facts = {"phase": phase, **_held_facts(event), **_line_facts(running)}
+    facts: dict[str, Any] = {"phase": phase, **_held_facts(event), **_line_facts(running)}
     return _of_excursion(FindingKind.SPIKE, sample, channel, excursion, message, advice=advice, **facts)
 
 
@@ -209,7 +209,7 @@ def periodic(sample: MemorySample, event: ExcursionEvent, running: RunningAt = _
         f" {_above_usual(excursion)}{_kept(excursion)}{_held_after(event)}: periodic, as with validation or checkpoints"
         f"{_running(running)}"
     )
-    period = {"period_steps": excursion.period, "member_steps": list(excursion.members)}
+    period: dict[str, Any] = {"period_steps": excursion.period, "member_steps": list(excursion.members)}
     period |= {**_held_facts(event), **_line_facts(running)}
     return _of_excursion(FindingKind.PERIODIC, sample, channel, excursion, message, **period)
 

@@ -89,7 +89,7 @@ class ExcursionEvent(NamedTuple):
 
     @property
     def shown(self) -> tuple[Channel, Excursion]:
-        """The level in which it is told."""
+        """The level that the finding names, and the excursion in it."""
         return (self.channel, self.excursion) if self.resident is None else (Channel.HOST, self.resident)
 
 

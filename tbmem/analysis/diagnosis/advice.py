@@ -13,8 +13,9 @@ CONF = "PYTORCH_CUDA_ALLOC_CONF"
 _WARMUP = ProfilingConfig().warmup
 """Steps in which the profiler warms up before the one that is to be recorded."""
 LEAK_IN_WORKERS = (
-    "a DataLoader worker keeps something: bound what the data set's __getitem__ and collate_fn store; keep a list of"
-    " many Python objects as one numpy array or tensor, because each worker gradually copies a list that it reads"
+    "a DataLoader worker keeps something: bound what the data set's __getitem__ and collate_fn store; if they store"
+    " nothing, keep a list of many Python objects as one numpy array or tensor, because each worker gradually copies a"
+    " list that it reads"
 )
 ADVICE: Mapping[FindingKind, str] = {
     FindingKind.LEAK: (

@@ -65,7 +65,7 @@ _BY_NAME = {
 }
 """Cause and advice by the name of a registry in a package."""
 _BY_CONTENTS = {
-    Contents.GRAPHS: ("an output kept with its graph", "use loss.detach() or loss.item()"),
+    Contents.GRAPHS: ("an output kept with its graph", "keep it without its graph: .detach() or .item()"),
     Contents.VIEWS: ("a view that keeps a large storage", "keep a copy of the part: .clone()"),
     Contents.TENSORS: (
         "tensors that are kept and never dropped",

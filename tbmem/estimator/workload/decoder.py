@@ -17,6 +17,7 @@ Angles = tuple[torch.Tensor, torch.Tensor]
 DROPOUT = 0.1
 """GPT-2's, everywhere; Llama has none."""
 _COURSE = "a size of CS336 in Llama's layout, vocabulary of 10,000"
+_MILLION = 1_000_000
 _EXPERTS_PER_TOKEN = 2
 """Experts that each token is routed to."""
 
@@ -80,6 +81,22 @@ SHAPES: dict[str, DecoderShape] = {
     ),
 }
 """Built-in sizes; GPT-2's and Llama's as published, small to 2.7b those of Stanford's course CS336."""
+
+
+def parameters_of(shape: DecoderShape) -> int:
+    """Number of a size's parameters."""
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in Decoder(shape).parameters())
+
+
+def built_in_sizes() -> str:
+    """What ``--model`` names without a file: ``'gpt2 (124 million), gpt2-medium (355 million), ...'``."""
+    return ", ".join(f"{name} ({_in_words(parameters_of(shape))})" for name, shape in SHAPES.items())
+
+
+def _in_words(parameters: int) -> str:
+    billions = parameters / (1000 * _MILLION)
+    return f"{billions:.1f} billion" if billions >= 1 else f"{parameters / _MILLION:.0f} million"
 
 
 class Decoder(nn.Module):

@@ -14,7 +14,7 @@ from torch import nn
 
 from tbmem.errors import FileFormatError, UsageError
 from tbmem.estimator.refusals import REHEARSE
-from tbmem.estimator.workload.decoder import SHAPES
+from tbmem.estimator.workload.decoder import built_in_sizes
 from tbmem.model.job import Job
 from tbmem.model.json_values import read_json
 from tbmem.regular_files import read_regular
@@ -137,7 +137,7 @@ def _transformers(path: Path) -> Any:
     except ImportError as error:
         raise UsageError(
             f"--model {path}: transformers builds the model of a config, and cannot be imported ({error}): pip install"
-            f" transformers; or name a built-in decoder: {', '.join(SHAPES)}"
+            f" transformers; or name a built-in decoder: {built_in_sizes()}"
         ) from error
 
 

@@ -19,7 +19,7 @@ from torch import nn
 from tbmem.errors import UsageError
 from tbmem.estimator.factory_files import functions_in
 from tbmem.estimator.workload.batches import call_model
-from tbmem.estimator.workload.decoder import SHAPES, Decoder, DecoderShape
+from tbmem.estimator.workload.decoder import SHAPES, Decoder, DecoderShape, built_in_sizes
 from tbmem.estimator.workload.given import Given, resized, unpacked
 from tbmem.model.job import Job, is_factory
 
@@ -81,7 +81,7 @@ def make_workload(job: Job) -> Workload:
     if Path(job.model).is_dir():
         raise UsageError(f"--model {job.model}: this is a folder without a config.json")
     raise UsageError(
-        f"--model {job.model}: there are {', '.join(SHAPES)}; or name a factory as package.module:function,"
+        f"--model {job.model}: there are {built_in_sizes()}; or name a factory as package.module:function,"
         " or a Hugging Face config.json, its folder, or owner/model on its hub"
     )
 

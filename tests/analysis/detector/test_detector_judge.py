@@ -443,7 +443,7 @@ def test_of_two_levels_that_leave_the_usual_range_in_a_step_the_higher_one_is_re
 
 
 @pytest.mark.parametrize(
-    ("updated", "words"), [(True, "(with an optimizer's step)"), (False, "validation"), (None, "step 40 held")]
+    ("updated", "words"), [(True, "step 40 held"), (False, "validation"), (None, "step 40 held")]
 )
 def test_a_spike_tells_what_kind_of_step_it_was(updated: bool | None, words: str) -> None:
     # given: 40 steps of which one needs far more

@@ -52,8 +52,7 @@ def test_the_sentence_names_the_figures_of_the_samples() -> None:
 
 
 def test_a_spike_that_still_holds_something_is_told_by_its_peak() -> None:
-    # given a step that needs 573 MiB more and still holds 53 of them when it ends: the level at the steps' ends shows it
-    # at once, the peaks vary and show it later
+    # given a step that needs 573 MiB more and still holds 53 of them when it ends
     samples = [
         sample._replace(
             allocated=(193 if sample.step == 45 else 140) * MIB,

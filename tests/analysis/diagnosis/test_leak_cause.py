@@ -87,7 +87,7 @@ def test_a_list_without_an_end_is_a_leak() -> None:
         " · 1 204 tensors by step 49, each keeps its graph (60.00 KiB each)"
     )
     assert conclusion.cause == "an output kept with its graph"
-    assert conclusion.advice == "use loss.detach() or loss.item()"
+    assert conclusion.advice == "keep it without its graph: .detach() or .item()"
     assert conclusion.share == pytest.approx(60 / 64)
     assert conclusion.evidence["line"]["text"] == "history.append(loss)"
     assert conclusion.evidence["holder"] == "list 'history' in train()"

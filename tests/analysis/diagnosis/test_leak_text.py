@@ -144,7 +144,7 @@ def test_tensors_on_a_device_may_be_moved_to_the_cpu_and_those_on_the_cpu_not() 
 
 def test_of_a_tuple_with_a_graph_the_rest_is_kept_too() -> None:
     kept = replace(LIST, contents=Contents.GRAPHS)
-    assert advice_for(kept, on_accelerator=False) == "use loss.detach() or loss.item()"
+    assert advice_for(kept, on_accelerator=False) == "keep it without its graph: .detach() or .item()"
     assert "of the rest only what is needed" in advice_for(replace(kept, element_type="tuple"), on_accelerator=False)
 
 
@@ -153,10 +153,10 @@ def test_what_several_objects_hold_needs_what_each_of_them_needs() -> None:
     graphs = replace(LIST, name="Log.outputs", contents=Contents.GRAPHS)
     copies = [replace(LIST, name=name, contents=Contents.TENSORS) for name in ("Log.seen", "Log.also")]
     # when / then
-    assert advice_for_all((graphs,), on_accelerator=False) == "use loss.detach() or loss.item()"
-    assert advice_for_all((graphs, graphs), on_accelerator=False) == "use loss.detach() or loss.item()"
+    assert advice_for_all((graphs,), on_accelerator=False) == "keep it without its graph: .detach() or .item()"
+    assert advice_for_all((graphs, graphs), on_accelerator=False) == "keep it without its graph: .detach() or .item()"
     assert re.fullmatch(
-        r"Log\.outputs: use loss\.detach\(\) or loss\.item\(\); Log\.seen: keep only what is needed.*",
+        r"Log\.outputs: keep it without its graph: \.detach\(\) or \.item\(\); Log\.seen: keep only what is needed.*",
         advice_for_all((graphs, *copies), on_accelerator=False),
     )
 

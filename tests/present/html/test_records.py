@@ -27,7 +27,7 @@ LEAK = Finding(
     first_step=1,
     last_step=30,
     message="+8.20 MiB/step since step 4",
-    advice="use loss.detach() or loss.item()",
+    advice="keep it without its graph: .detach() or .item()",
 )
 CELL = CellMemory(
     seconds=3.2,
