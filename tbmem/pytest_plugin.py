@@ -80,9 +80,9 @@ def _call(item: pytest.Function) -> None:
     item.obj(**{name: item.funcargs[name] for name in item._fixtureinfo.argnames})
 
 
-def _kept_by(item: pytest.Function) -> str:
+def _kept_by(item: pytest.Function, meter: MemoryMeter) -> str:
     """What holds more after further repetitions than before, and the lines that feed it; empty if that is not known."""
-    from tbmem.runtime.repetition import REPETITIONS, kept_by
+    from tbmem.runtime.repetition import REPETITIONS, kept_by, kept_in_steps
 
     def repeat() -> bool:
         try:
@@ -91,10 +91,21 @@ def _kept_by(item: pytest.Function) -> str:
             return False  # the test may not bear more repetitions than were asked for
         return True
 
+    named = {str(item.path): item.funcargs}
+    if _IS_REPEATED in item.stash:
+        kept = kept_by(repeat, named)
+        held = [(one.name, f"{format_signed(one.bytes)} in {REPETITIONS} further steps", one.lines) for one in kept]
+    elif inspect.iscoroutinefunction(item.obj):
+        return ""
+    else:
+        growing = kept_in_steps(repeat, meter, named)
+        held = [
+            (one.name, f"{format_signed(round(one.bytes_per_step))} a step", tuple(map(str, one.lines)))
+            for one in growing
+        ]
     return "".join(
-        f"\n  {holder.name}: {format_signed(holder.bytes)} in {REPETITIONS} further steps"
-        + "".join(f"\n    {line}" for line in holder.lines[:_NAMED])
-        for holder in kept_by(repeat, {str(item.path): item.funcargs})[:_NAMED]
+        f"\n  {name}: {gain}" + "".join(f"\n    {line}" for line in lines[:_NAMED])
+        for name, gain, lines in held[:_NAMED]
     )
 
 
@@ -142,7 +153,7 @@ def _judge(meter: MemoryMeter, limit: int | None, leak: tuple[int, int] | None, 
         _fail(f"no_leak: too few steps to tell: {steps}; call memory.step() at least eight times")
     if growth > most:
         keeps = f"no_leak: each of {steps} steps keeps {format_bytes(growth)} on {device}, at most {format_bytes(most)}"
-        _fail(keeps + (_kept_by(item) if isinstance(item, pytest.Function) and _IS_REPEATED in item.stash else ""))
+        _fail(keeps + (_kept_by(item, meter) if isinstance(item, pytest.Function) else ""))
 
 
 def _fail(message: str) -> NoReturn:

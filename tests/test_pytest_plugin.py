@@ -98,6 +98,23 @@ def test_it(net):
     assert "net.kept.append(torch.ones(1000))" in done.stdout
 
 
+def test_what_a_loop_of_its_own_keeps_is_named(tmp_path: Path) -> None:
+    # given a list that is gone when the test has ended
+    code = """
+@pytest.mark.no_leak
+def test_it(memory):
+    losses = []
+    for _ in range(20):
+        losses.append(torch.ones(10_000))
+        memory.step()
+"""
+    # when
+    done = _session(tmp_path, code)
+    # then
+    assert "  list 'losses' in test_it(): +" in done.stdout, done.stdout
+    assert "losses.append(torch.ones(10_000))" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("mark", "message"),
     [

@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import sys
+from collections.abc import Callable
+from types import FrameType
 
 from tbmem.analysis.growth_rate import growth_per_repetition
 from tbmem.sources.counters.devices import CPU, Device, available_devices, open_device
@@ -22,6 +25,8 @@ class MemoryMeter:
 
     def __init__(self, device: str | None = None) -> None:
         self._wanted = device
+        self.observer: Callable[[FrameType], None] | None = None
+        """Called at each step with the frame that called ``step()``."""
         self._freezes = False
         self._host = HostMemory(workers=False)
         self._heap = MallocHeap.of_this_process(rationed=False)
@@ -73,6 +78,8 @@ class MemoryMeter:
         gc.collect()
         for name, levels in self._levels.items():
             levels.append(self._level(name))
+        if self.observer is not None:
+            self.observer(sys._getframe(1))
 
     def kept_per_step(self) -> float | None:
         """Growth per repetition in bytes; ``None`` if there were too few repetitions."""

@@ -6,7 +6,8 @@ import sys
 
 import torch
 
-from tbmem.runtime.repetition import REPETITIONS, kept_by
+from tbmem.runtime.meter import MemoryMeter
+from tbmem.runtime.repetition import REPETITIONS, kept_by, kept_in_steps
 
 kept: list[torch.Tensor] = []
 
@@ -64,3 +65,25 @@ def test_work_that_cannot_be_repeated_has_kept_what_it_has_kept() -> None:
     assert len(times) == 2
     assert [line.partition("  ")[2] for line in holder.lines] == ["kept.append(torch.zeros(1))"]
     kept.clear()
+
+
+def test_what_grows_in_a_loop_of_its_own_is_found_while_it_is_there() -> None:
+    # given
+    meter = MemoryMeter("cpu")
+
+    def run() -> bool:
+        outputs = []
+        for _ in range(10):
+            outputs.append(torch.zeros(1000))
+            meter.step()
+        return True
+
+    # when
+    (holder,) = kept_in_steps(run, meter, {})
+    # then
+    assert "'outputs'" in holder.name
+    assert round(holder.bytes_per_step) in range(4000, 4600)
+    assert [line.text for line in holder.lines] == ["outputs.append(torch.zeros(1000))"]
+    assert meter.observer is None
+    assert sys.gettrace() is None
+    meter.close()

@@ -442,9 +442,7 @@ def test_of_two_levels_that_leave_the_usual_range_in_a_step_the_higher_one_is_re
     assert "reached a peak of 80.00 GiB, +30.00 GiB (60 %) above the usual 50.00 GiB" in spike.message
 
 
-@pytest.mark.parametrize(
-    ("updated", "words"), [(True, "step 40 held"), (False, "validation"), (None, "step 40 held")]
-)
+@pytest.mark.parametrize(("updated", "words"), [(True, "step 40 held"), (False, "validation"), (None, "step 40 held")])
 def test_a_spike_tells_what_kind_of_step_it_was(updated: bool | None, words: str) -> None:
     # given: 40 steps of which one needs far more
     samples = [sample._replace(updated=updated) for sample in series([45.0] * 39 + [60.0] + [45.0] * 12)]
