@@ -142,7 +142,8 @@ class Detector:
             return (finding_text.dismissed(sample, standing, conclusion.reason, conclusion.evidence),)
         trend.lasting = conclusion.lasting
         channel.growth.confirm()
-        return (self._current_leak(sample, channel, trend),)
+        self._resident_told = 0  # the holder is news
+        return self._news_of(self._current_leak(sample, channel, trend))
 
     def close(self) -> Sequence[Finding]:
         """End the run: report what was still open."""
