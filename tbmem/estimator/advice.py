@@ -40,6 +40,8 @@ def alternatives_to(first: Estimate, estimate_all: EstimateAll) -> Iterator[Alte
     """Changes that save memory: single ones, some together if none is enough, and the largest batch that fits."""
     tried = _estimated([*_changes(first), *_more_ranks(first)], first, estimate_all)
     tried += _enough_ranks(first, estimate_all)
+    if first.fit is not Fit.FITS:
+        tried += _enough_parts(first, tried, estimate_all)
     yield from (_alternative(change.name, estimate) for change, estimate in tried)
     if first.fit is not Fit.FITS and not any(estimate.fit is Fit.FITS for _, estimate in tried):
         together = _combined(first, tried, estimate_all)
@@ -89,7 +91,11 @@ def _changes(first: Estimate) -> Iterator[_Change]:
     if job.batch % parts == 0 and job.pipeline > 1:
         yield _Change(f"batch in {parts} microbatches", {"microbatches": parts})
     elif job.batch % parts == 0:
-        yield _Change(f"batch in {parts} parts", {"accumulate": parts})
+        yield _accumulated(parts)
+
+
+def _accumulated(parts: int) -> _Change:
+    return _Change(f"gradient accumulation, batch in {parts} parts", {"accumulate": parts})
 
 
 def _more_ranks(first: Estimate) -> Iterator[_Change]:
@@ -114,6 +120,25 @@ def _enough_ranks(first: Estimate, estimate_all: EstimateAll) -> _Tried:
         if not tried or tried[0][1].fit is Fit.FITS:
             return tried
         factor *= 2
+    return []
+
+
+def _enough_parts(first: Estimate, tried: _Tried, estimate_all: EstimateAll) -> _Tried:
+    """The batch in as many parts as are needed; nothing if two are enough, or no number of them is."""
+    job = first.job
+    halved = next((estimate for change, estimate in tried if change.fields.keys() == {"accumulate"}), None)
+    if halved is None or halved.fit is Fit.FITS:
+        return []
+    # what a part needs is halved with it, the rest stays
+    of_parts = 2 * (first.peak_reserved - halved.peak_reserved)
+    room = (first.capacity - sum(first.outside.values())) / HIGH
+    parts = 4 * job.parts
+    while job.batch % parts == 0:
+        if first.peak_reserved - of_parts * (1 - job.parts / parts) <= room:
+            enough = _estimated([_accumulated(parts)], first, estimate_all)
+            if not enough or enough[0][1].fit is Fit.FITS:
+                return enough
+        parts *= 2
     return []
 
 

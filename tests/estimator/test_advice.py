@@ -91,6 +91,26 @@ def test_ranks_are_as_many_as_are_needed() -> None:
     assert [found[change].fit for change in ranks] == [Fit.FITS]
 
 
+def accumulated(job: Job) -> tuple[float, float]:
+    """10 GiB of states and 1 GiB of activations a sample of a part."""
+    return 10, job.batch / job.accumulate
+
+
+@pytest.mark.parametrize(
+    ("batch", "parts"),
+    [(40, {2: True}), (64, {2: False, 4: True}), (240, {2: False, 16: True}), (254, {2: False})],
+    ids=["two are enough", "four are", "sixteen are", "it cannot be divided further"],
+)
+def test_a_batch_is_divided_as_often_as_is_needed(batch: int, parts: dict[int, bool]) -> None:
+    # given room for some 27 samples at a time
+    found = advice(replace(JOB, batch=batch), "a100-40gb", accumulated)
+    # then
+    accumulation = "gradient accumulation, batch in "
+    fits = {change: one.fit is Fit.FITS for change, one in found.items() if change.startswith(accumulation)}
+    alone = {change: value for change, value in fits.items() if " + " not in change}
+    assert alone == {f"{accumulation}{count} parts": value for count, value in parts.items()}
+
+
 def test_an_old_card_is_offered_what_it_has() -> None:
     # given
     asked: list[str] = []
