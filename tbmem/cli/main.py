@@ -98,7 +98,7 @@ def run_command(words: list[str]) -> Runnable:
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
-        message = error.format_message().rstrip(".")
+        message = error.format_message().rstrip(".").replace(": Value error, ", ": ")
         end = "" if message.endswith("?") else "."
         raise UsageError(f"{message}{end} Try '{title_of(words)} --help'") from error
     finally:

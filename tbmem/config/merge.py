@@ -105,7 +105,7 @@ def _layer_of_file(path: Path) -> Any:
         reason = getattr(error, "strerror", None) or str(error).removeprefix(f"{path}: ")
         raise _refusal(str(path), f"cannot read this config file: {reason}") from error
     except yaml.YAMLError as error:
-        raise _refusal(str(path), f"not valid YAML: {error}") from error
+        raise _refusal(str(path), "not valid YAML: " + str(error).replace('in "<file>", ', "at ")) from error
     except Exception as error:  # yaml and OmegaConf raise many kinds on values that are none, or nested too deep
         name = str(path) if str(path).isprintable() else repr(str(path))
         raise _refusal(name, f"cannot be used as a config file: {_first_line(error)}") from error
@@ -220,8 +220,15 @@ def _to_config(merged: Any, origins: Mapping[str, str]) -> Config:
 
 
 def _did_you_mean(name: str, known: Iterable[str] = (*_KEYS, *_SECTIONS)) -> str:
-    close = get_close_matches(name, list(known), n=1, cutoff=_ALIKE)
-    return f"; did you mean {close[0]}?" if close else "; run 'tbmem config' for all keys"
+    section, _, last = name.rpartition(".")
+    if section not in _SECTIONS:
+        close = get_close_matches(name, list(known), n=1, cutoff=_ALIKE)
+        return f"; did you mean {close[0]}?" if close else "; run 'tbmem config' for all keys"
+    # within a section that is there its name would make all keys look alike
+    names = [key.rpartition(".")[2] for key in _KEYS if key.startswith(f"{section}.")]
+    keys = [f"{section}.{close}" for close in get_close_matches(last, names, n=1, cutoff=_ALIKE)]
+    elsewhere = keys or [key for key in _KEYS if key.endswith(f".{last}")]
+    return f"; did you mean {elsewhere[0]}?" if elsewhere else f"; {section} has {', '.join(names)}"
 
 
 def _first_line(error: BaseException) -> str:

@@ -55,6 +55,8 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
         (b"profiling: ???\n", "profiling: has no value"),
         (b"run.name: a\n", "run.name: unknown key; write 'run: {name: ...}'"),
         (b"profilng.active: 5\n", "profilng.active: unknown key; did you mean profiling.active?"),
+        (b"profiling:\n  foo: 5\n", "profiling.foo: unknown key; profiling has enabled, skip_first, wait, warmup"),
+        (b"monitor:\n  wait: 5\n", "monitor.wait: unknown key; did you mean profiling.wait?"),
         (b"profiling:\n  active.x: 5\n", "profiling.active: must be a whole number, without keys below it"),
         (b"profiling:\n  active:\n", "profiling.active: must be a whole number (got null)"),
         (b"profiling:\n  active: many\n", "profiling.active: must be a whole number (got 'many')"),

@@ -12,6 +12,7 @@ class FakeDetector:
     def __init__(self, *suspicions: Suspicion) -> None:
         self.suspicions = suspicions
         self.concluded: list[Conclusion] = []
+        self.let_go: dict[str, int] = {}
         self.rate: float | None = None
         """Bytes per step by which memory grows when conclusions are handed over; else as when it was suspected."""
 

@@ -65,6 +65,9 @@ class Detector:
         self._history = VerdictHistory()
         self._suspicions: dict[Channel, Suspicion] = {}
         self._conclusions: dict[Channel, Conclusion] = {}
+        self.let_go: dict[str, int] = {}
+        """Holders of leaks that were withdrawn, since what they held was free again, and for how many steps they had
+        held it: a list that is emptied when an epoch ends."""
         self._filling: dict[bool, Conclusion] = {}
         """What was last found to fill: memory of the host (true), and of an accelerator."""
         self._resident_told = 0
@@ -159,6 +162,8 @@ class Detector:
             return finding_text.no_steps()
         channels = feed.channels.values()
         growing = [(channel, channel.growth.trend) for channel in channels if channel.growth.trend is not None]
+        # of several that grow, child processes among them, the one that has grown most
+        growing.sort(key=lambda pair: -(self._resident_growth(*pair) or pair[1].growth))
         for channel, trend in growing:
             if trend.state is TrendState.LEAK and not self._is_shown(channel, trend):
                 return self._current_leak(sample, channel, trend.up_to(channel.growth.marks.at(0)[-1]))
@@ -250,6 +255,9 @@ class Detector:
             self._resident_told = 0
         if trend.state is TrendState.LEAK and not self._is_shown(channel, trend):
             ended = channel.suspicion(trend, sample, event.rate)
+            if fell and conclusion is not None:
+                held = sample.step - ended.first_step
+                self.let_go |= {holder["name"]: held for holder in conclusion.evidence.get("holders", ())}
             return (finding_text.retracted(sample, ended, conclusion, fell=fell),)
         if standing is not None:
             reason = "it fell back" if fell else "it ended"

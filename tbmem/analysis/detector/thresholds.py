@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tbmem.analysis.detector.finding_text import make_finding
+from tbmem.analysis.diagnosis.advice import NEAR_CAPACITY_OF_HOST
 from tbmem.model.evidence import Channel
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
@@ -34,11 +35,14 @@ class CapacityEvent(NamedTuple):
     def finding(self, sample: MemorySample) -> Finding:
         """How much of the device is in use."""
         severity, words = _CAPACITY[self.level - 1]
-        place = "the host's memory" if sample.device == "cpu" else "the device"
+        is_cpu = sample.device == "cpu"
+        place = "what the process may use" if is_cpu else "the device"
         total = format_bytes(sample.device_total or 0)
         message = f"{words}: {self.percent:.1f} % of {place} in use ({total} in all)"
         evidence = {"used_percent": round(self.percent, 2), "device_total_bytes": sample.device_total}
-        return make_finding(FindingKind.NEAR_CAPACITY, sample, message, evidence, sample.step, severity=severity)
+        advice = NEAR_CAPACITY_OF_HOST if is_cpu else ""
+        kind = FindingKind.NEAR_CAPACITY
+        return make_finding(kind, sample, message, evidence, sample.step, severity=severity, advice=advice)
 
 
 class CapacityTest:

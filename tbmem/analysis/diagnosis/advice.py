@@ -17,9 +17,13 @@ LEAK_IN_WORKERS = (
     " nothing, keep a list of many Python objects as one numpy array or tensor, because each worker gradually copies a"
     " list that it reads"
 )
+NEAR_CAPACITY_OF_HOST = (
+    "reduce memory before it fails: activation checkpointing, a smaller batch with more gradient accumulation, shorter"
+    " sequences, fewer DataLoader workers; a limit of the container or of ulimit counts as well"
+)
 ADVICE: Mapping[FindingKind, str] = {
     FindingKind.LEAK: (
-        "something keeps memory of earlier steps: store loss.item() or loss.detach() instead of loss, clear lists"
+        "something keeps memory of earlier steps: keep .item() or .detach() of outputs and losses, bound or clear lists"
         " and caches that hold tensors; if the workload itself grows, use smaller batches or checkpoint activations"
     ),
     FindingKind.SPIKE: (

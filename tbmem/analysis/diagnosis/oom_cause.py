@@ -60,7 +60,9 @@ def _leaks(shortage: OomEvent, findings: Sequence[Finding]) -> list[Reason]:
     held = f", held by {holder}" if isinstance(holder, str) and holder else ""
     since = f"about {format_bytes(taken)} since step {worst.first_step}"
     text = f"a leak was flagged at step {worst.last_step}: {since}{held}"
-    return [_reason(Cause.LEAK, taken, shortage, text, worst.advice)]
+    # of a leak that nobody had time to look into, what holds most stands in the same report
+    advice = worst.advice if held else f"see what holds most below, which may be what grows; {worst.advice}"
+    return [_reason(Cause.LEAK, taken, shortage, text, advice)]
 
 
 def _taken(finding: Finding, step: int) -> int:

@@ -32,6 +32,7 @@ PART = "evidence"
 _WORTH_A_LOOK = 0.5
 """Share of ``evidence.min_leak`` from which growth is investigated: the rate is an estimate, and growth far below the
 smallest leak (Python's caches, a logger's) is not worth the cost."""
+_AS_LONG = 1.25  # times as long as a holder has held something before that it may hold it again
 _IN_PROCESS = (Channel.ALLOCATED, Channel.PEAK, Channel.RESERVED, Channel.HOST, Channel.HEAP)
 """Channels whose growth this process can explain; child processes are not examined."""
 Suspect = tuple[str, Channel]
@@ -125,7 +126,7 @@ class Investigator:
                 self._is_interrupted = False
                 return []
             self._session = None
-            self._conclude(evidence, current)
+            self._conclude(evidence, current, detectors)
             self._give_back()
         findings = self._hand_over(step, current, detectors)
         least = _WORTH_A_LOOK * parse_bytes(self._config.min_leak)
@@ -148,8 +149,13 @@ class Investigator:
         self._session = self._open_session(suspicion, self._config, self._capture, births=births)
         self._session.begin(step, frame)
 
-    def _conclude(self, evidence: Evidence, current: Mapping[Suspect, Suspicion]) -> None:
+    def _conclude(
+        self, evidence: Evidence, current: Mapping[Suspect, Suspicion], detectors: Mapping[str, Detector]
+    ) -> None:
         for suspect, suspicion in current.items():
+            lasts = evidence.last_step - suspicion.first_step
+            # no longer than it has held it before: a list that was emptied once may leak later
+            let_go = {name for name, held in detectors[suspicion.device].let_go.items() if lasts <= _AS_LONG * held}
             self._suspected.setdefault(suspect, evidence.first_step)
             self._working_sets.update(working_sets(suspicion, evidence))
             conclusion = explain(
@@ -158,7 +164,7 @@ class Investigator:
                 min_rate=parse_bytes(self._config.min_leak),
                 room=self._room(suspicion.device),
                 looked_before=self._inconclusive[suspect],
-                working_sets=self._working_sets,
+                working_sets=self._working_sets | let_go,
             )
             self._inconclusive[suspect] += conclusion.outcome is Outcome.OPEN
             path = self._write(suspicion, evidence, conclusion)

@@ -553,13 +553,17 @@ def test_a_second_leak_beside_mallocs_heap_is_told_apart() -> None:
 def test_what_was_held_over_an_epoch_is_told_with_its_holder_when_it_is_free_again() -> None:
     # given a loss that is summed with its graph
     detector, _ = suspicious()
-    detector.conclude(detector.suspicions[0], conclusion(Outcome.CONFIRMED, advice="use loss.item()"))
+    holders = {"holders": [{"name": "list 'losses' in train()"}]}
+    found = conclusion(Outcome.CONFIRMED, advice="use loss.item()", evidence=holders)
+    detector.conclude(detector.suspicions[0], found)
     # when the sum begins anew
     (finding,) = feed(detector, [each._replace(step=each.step + 40) for each in heap([HEAP] * 20)])
     # then
     assert "are free again · held by list 'losses' in train()" in finding.message
     assert "not a leak" not in finding.message
     assert finding.advice == "use loss.item()"
+    # and it is known for how long it was held
+    assert detector.let_go == {"list 'losses' in train()": 39}
 
 
 def test_a_host_leak_beside_a_stable_gpu_is_found() -> None:
@@ -670,6 +674,20 @@ def test_workers_that_grow_for_too_short_a_time_are_named_too() -> None:
     assert verdict.kind is FindingKind.GROWING
     assert "not long enough to call it a leak · it is in a DataLoader worker" in verdict.message
     assert "data.py:9  self.decoded[i] = image" in verdict.message
+
+
+def test_of_several_that_grow_the_verdict_is_about_the_one_that_has_grown_most() -> None:
+    # given: workers that grow by 400 MiB, and a process by some 20 in its last steps, beside malloc's heap, unevenly
+    dice = random.Random(0)
+    samples = [
+        sample._replace(host_rss=300 * MIB + 100 * KIB * max(sample.step - 1800, 0) + dice.randrange(4 * MIB))
+        for sample in growing_workers(2000, 20 * MIB)
+    ]
+    # when
+    verdict = judge(samples)[-1]
+    # then
+    assert verdict.kind is FindingKind.GROWING
+    assert verdict.evidence["channel"] == "workers"
 
 
 # optimizer steps

@@ -124,6 +124,21 @@ def test_a_leak_that_ended_out_of_memory_is_a_leak(growing: RankState) -> None:
     assert not result.holds
 
 
+def test_a_run_that_ended_out_of_memory_does_not_pass_as_one_without_a_leak(make_sample: MakeSample) -> None:
+    # given a run that no leak was found in before its memory ran out
+    state = RankState()
+    row = SampleRow(first_step=1, count=40, allocated_min=GIB, allocated_max=GIB, sample=make_sample(40, 1.0, 2.0))
+    oom = Finding(
+        kind=FindingKind.OOM, severity=Severity.CRITICAL, device="cuda:0", first_step=40, last_step=40, message=""
+    )
+    state.add(MonitorLog(rows=[row], findings=[oom], end={"type": "end", "verdicts": [oom.to_dict()]}))
+
+    (result,) = check_run([state], Limits(no_leak=True))
+
+    assert not result.holds
+    assert result.message == "verdict OOM after 40 steps: whether memory leaked until then is not known"
+
+
 @pytest.mark.parametrize(("steps", "says"), [(30, True), (150, False)])
 def test_a_short_run_without_a_leak_says_so(make_sample: MakeSample, steps: int, says: bool) -> None:
     # given a run whose memory stands still

@@ -131,6 +131,17 @@ def test_a_holder_that_was_seen_to_be_emptied_is_a_working_set_in_later_looks() 
     assert [each.outcome for each in setting.detector.concluded] == [Outcome.DISMISSED] * 2
 
 
+@pytest.mark.parametrize(("held", "outcome"), [(100, Outcome.DISMISSED), (20, Outcome.CONFIRMED)])
+def test_what_a_holder_has_let_go_before_it_may_hold_as_long_again(held: int, outcome: Outcome) -> None:
+    # given a leak that was withdrawn when its list was emptied; growth since step 20, watched until step 58
+    setting = Setting(FakeDetector(suspicion()))
+    setting.detector.let_go = {LIST.name: held}
+    # when
+    setting.run(48, 70)
+    # then
+    assert [each.outcome for each in setting.detector.concluded] == [outcome]
+
+
 def test_growth_that_falls_back_meanwhile_is_forgotten() -> None:
     # given
     setting = Setting(FakeDetector(suspicion()))
