@@ -60,7 +60,9 @@ def command(
         peaks = peaks_of(run.states)
         write_file(baseline, Baseline(peaks, levels_of(run.states)).to_json())
         summary = ", ".join(f"{place} {format_bytes(peak)}" for place, peak in peaks.items())
-        typer.echo(f"wrote {baseline}: {summary or 'no peak is known'}", err=as_json)
+        has_own = any(device.peak and device.peak.own for state in run.states for device in state.devices)
+        own = ", without what tbmem itself has added" if has_own else ""
+        typer.echo(f"wrote {baseline}: {summary or 'no peak is known'}{own}", err=as_json)
     if junit is not None:
         write_file(junit, gate_junit(run.files.name, results))
     if as_json:

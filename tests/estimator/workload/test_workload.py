@@ -64,7 +64,7 @@ def test_without_transformers_it_is_asked_for(tmp_path: Path, monkeypatch: pytes
 
     # then nothing else is built instead
     assert "pip install transformers" in line
-    assert "or name a built-in decoder: gpt2, " in line
+    assert "or name a built-in decoder: gpt2 (124 million), " in line
 
 
 def test_a_loss_that_wants_the_targets_is_told_that_it_gets_the_batch(

@@ -313,7 +313,12 @@ def test_a_leak_that_was_flagged_is_why(tmp_path: Path) -> None:
             first_step=1,
             last_step=4,
             message="",
-            evidence={"channel": "allocated", "growth_bytes": 1 << 50, "bytes_per_step": 1 << 48},
+            evidence={
+                "channel": "allocated",
+                "growth_bytes": 1 << 50,
+                "bytes_per_step": 1 << 48,
+                "holder": "list 'kept'",
+            },
             advice="clear it",
         )
         run.told.append(leak)
