@@ -162,8 +162,8 @@ class Detector:
             return finding_text.no_steps()
         channels = feed.channels.values()
         growing = [(channel, channel.growth.trend) for channel in channels if channel.growth.trend is not None]
-        # of several that grow, child processes among them, the one that has grown most
-        growing.sort(key=lambda pair: -(self._resident_growth(*pair) or pair[1].growth))
+        if self._is_cpu:  # of several that grow, child processes among them, the one that has grown most
+            growing.sort(key=lambda pair: -(self._resident_growth(*pair) or pair[1].growth))
         for channel, trend in growing:
             if trend.state is TrendState.LEAK and not self._is_shown(channel, trend):
                 return self._current_leak(sample, channel, trend.up_to(channel.growth.marks.at(0)[-1]))
