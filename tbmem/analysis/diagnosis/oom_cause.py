@@ -60,8 +60,8 @@ def _leaks(shortage: OomEvent, findings: Sequence[Finding]) -> list[Reason]:
     held = f", held by {holder}" if isinstance(holder, str) and holder else ""
     since = f"about {format_bytes(taken)} since step {worst.first_step}"
     text = f"a leak was flagged at step {worst.last_step}: {since}{held}"
-    # of a leak that nobody had time to look into, what holds most stands in the same report
-    advice = worst.advice if held else f"see what holds most below, which may be what grows; {worst.advice}"
+    # of a leak that nobody had time to look into: the sentence is also shown without the report
+    advice = worst.advice if held else f"what holds most, listed in the report, may be what grows; {worst.advice}"
     return [_reason(Cause.LEAK, taken, shortage, text, advice)]
 
 

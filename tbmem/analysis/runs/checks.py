@@ -139,11 +139,10 @@ def _check_leak(state: RankState, device: DeviceHistory) -> Result:
         raise UsageError(f"{place}: the run is too short to tell whether memory leaks ({state.step} steps)")
     leaks = [leak for leak in state.findings if leak.kind is FindingKind.LEAK and leak.device == device.device]
     details = tuple(" · ".join(filter(None, (leak.message, leak.advice))) for leak in leaks[-1:])
-    ran_out = verdict is FindingKind.OOM
-    has_leak = verdict is FindingKind.LEAK or ran_out
+    holds = verdict not in (FindingKind.LEAK, FindingKind.OOM)
     message = f"verdict {verdict.label}"
-    if ran_out and not state.is_leaking(device.device):
+    if verdict is FindingKind.OOM and not state.is_leaking(device.device):
         message += f" after {state.step} steps: whether memory leaked until then is not known"
-    if not has_leak and state.step < _CERTAIN_STEPS:
+    if holds and state.step < _CERTAIN_STEPS:
         message += f" after {state.step} steps only: a leak is certain after 60 to 100, so run more of them"
-    return Result(check="no-leak", place=place, holds=not has_leak, message=message, details=details)
+    return Result(check="no-leak", place=place, holds=holds, message=message, details=details)
