@@ -10,6 +10,7 @@ from pathlib import Path
 from program_data import characters, citations, images, mnist, names, tokens, waves, words
 
 Data = Callable[[Path], None]
+_KEEPS_FROM_GPU = ("--no-accel", "--no-cuda", "--cuda", "--device=cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,11 @@ class Recipe:
     def title(self) -> str:
         """The script, or the name where one script has several recipes."""
         return self.name or self.script.removesuffix("/main.py").removesuffix(".py")
+
+    def on_gpu(self) -> Recipe:
+        """The same without what keeps it from a GPU (the programs of TCN take --cuda to mean "without")."""
+        words = [word for word in self.arguments.split() if word not in _KEEPS_FROM_GPU]
+        return replace(self, arguments=" ".join(words))
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,15 +84,18 @@ def main() -> int:
     given = _parsed()
     # a shell without job control starts what is in the background with SIGINT ignored, and so would all programs be
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    missing = {recipe.title: _absent(recipe, given.checkouts) for recipe in RECIPES}
-    done = _results(given.out)
+    recipes = LONG if given.long else RECIPES
+    if given.gpu:
+        recipes = tuple(recipe.on_gpu() for recipe in recipes)
+    missing = {recipe.title: absent(recipe, given.checkouts) for recipe in RECIPES}
+    done = results(given.out)
     if given.faults:
         tasks = [(fault.name, partial(run_fault, fault, given)) for fault in FAULTS if not missing[fault.script]]
     else:
         tasks = [
             (f"{recipe.title} [{turn}]" if turn else recipe.title, partial(run_recipe, recipe, given))
             for turn in range(given.rounds)
-            for recipe in (LONG if given.long else RECIPES)
+            for recipe in recipes
             if not missing[recipe.title]
         ]
     tasks = [(name, task) for name, task in tasks if (given.only or "") in name and name not in done]
@@ -120,20 +123,21 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="where results are kept, a line of JSON each")
     parser.add_argument("--jobs", type=int, default=1, help="programs that run at the same time")
     parser.add_argument("--together", action="store_true", help="plain and watched at the same time, for overhead")
+    parser.add_argument("--gpu", action="store_true", help="without the arguments that keep programs from a GPU")
     parser.add_argument("--rounds", type=int, default=1, help="times each is run, plain and watched in turn")
     parser.add_argument("--config", type=Path, help="tbmem's configuration, such as configs/light.yaml")
     parser.add_argument("--keep", type=Path, help="keep the folders of the watched runs here")
     return parser.parse_args()
 
 
-def _results(file: Path | None) -> dict[str, dict[str, Any]]:
+def results(file: Path | None) -> dict[str, dict[str, Any]]:
     if file is None or not file.exists():
         return {}
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     return {row["name"]: row for row in rows}
 
 
-def _absent(recipe: Recipe, checkouts: Path) -> str:
+def absent(recipe: Recipe, checkouts: Path) -> str:
     """What a program lacks here, empty if nothing."""
     if not (checkouts / recipe.script).is_file():
         return "no such file"
@@ -146,11 +150,11 @@ def run_recipe(recipe: Recipe, given: argparse.Namespace) -> dict[str, Any]:
 
     def plain_run() -> Ended:
         with tempfile.TemporaryDirectory() as name:
-            return run(recipe, _prepared(recipe, given.checkouts, Path(name)), [])
+            return run(recipe, prepared(recipe, given.checkouts, Path(name)), [])
 
     def watched_run() -> tuple[Ended, dict[str, Any]]:
         with tempfile.TemporaryDirectory() as name:
-            return watch(recipe, _prepared(recipe, given.checkouts, Path(name)), given)
+            return watch(recipe, prepared(recipe, given.checkouts, Path(name)), given)
 
     with ThreadPoolExecutor(2 if given.together else 1) as pool:
         runs = pool.submit(plain_run), pool.submit(watched_run)
@@ -174,7 +178,7 @@ def run_fault(fault: Fault, given: argparse.Namespace) -> dict[str, Any]:
     """A program with a fault, watched, as a row."""
     (recipe,) = [each for each in RECIPES if each.title == fault.script]
     with tempfile.TemporaryDirectory() as name:
-        folder = _prepared(recipe, given.checkouts, Path(name), fault)
+        folder = prepared(recipe, given.checkouts, Path(name), fault)
         ended, told = watch(recipe, folder, given, fault.seconds)
     kept = None
     if fault.kind == "leak":
@@ -200,7 +204,7 @@ def run_fault(fault: Fault, given: argparse.Namespace) -> dict[str, Any]:
 def resident_at_end(recipe: Recipe, checkouts: Path, fault: Fault | None, seconds: float) -> int | None:
     """Bytes that are resident at a plain program's end, without what is free; ``None`` if it did not end by itself."""
     with tempfile.TemporaryDirectory() as name:
-        folder, file = _prepared(recipe, checkouts, Path(name), fault), Path(name, "resident")
+        folder, file = prepared(recipe, checkouts, Path(name), fault), Path(name, "resident")
         measured = replace(recipe, environment={**recipe.environment, "RESIDENT_AT_END": str(file)})
         ended = run(measured, folder, [], seconds)
         return int(file.read_text()) if file.exists() and not ended.interrupted else None
@@ -228,7 +232,7 @@ def _with_fault(source: str, fault: Fault) -> str:
     raise SystemExit(f"{fault.name}: no {fault.old!r} in {fault.script}")
 
 
-def _prepared(recipe: Recipe, checkouts: Path, place: Path, fault: Fault | None = None) -> Path:
+def prepared(recipe: Recipe, checkouts: Path, place: Path, fault: Fault | None = None) -> Path:
     """A copy of the repository with its data, and a fault: the script's folder in it."""
     repository = Path(recipe.script).parts[0]
     shutil.copytree(checkouts / repository, place / repository, ignore=shutil.ignore_patterns("*.gif", "*.ipynb"))

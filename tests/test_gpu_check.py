@@ -105,7 +105,7 @@ def test_the_exit_code_tells_whether_all_checks_held(
     # given a machine with a GPU, and one check
     monkeypatch.setattr(gpu_check.torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(gpu_check, "Bench", lambda folder, scratch: None)
-    monkeypatch.setattr(gpu_check.run_checks, "__defaults__", ((("only", check),),))
+    monkeypatch.setattr(gpu_check, "CHECKS", (("only", check),))
     # when
     found = gpu_check.main([str(tmp_path / "out")])
     # then

@@ -1,8 +1,9 @@
-"""Seeds for programs that have none, so that two runs of one can be compared; what is resident when they end."""
+"""Seeds for programs that have none, so that two runs of one can be compared; what they held, written at their end."""
 
 import atexit
 import ctypes
 import gc
+import json
 import os
 import random
 from pathlib import Path
@@ -25,3 +26,13 @@ def _write_resident(file: Path) -> None:
 
 if "RESIDENT_AT_END" in os.environ:
     atexit.register(_write_resident, Path(os.environ.pop("RESIDENT_AT_END")))
+
+
+def _write_gpu_counters(file: Path) -> None:
+    """Write torch's own counters of the first GPU, if the program used it."""
+    if torch.cuda.is_initialized():
+        file.write_text(json.dumps(torch.cuda.memory_stats(0)))
+
+
+if "GPU_COUNTERS_AT_END" in os.environ:
+    atexit.register(_write_gpu_counters, Path(os.environ["GPU_COUNTERS_AT_END"]))

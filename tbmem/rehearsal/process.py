@@ -7,12 +7,14 @@ import os
 from tbmem.rehearsal.device_reads import watch
 from tbmem.rehearsal.environment import LIBRARY, Order
 from tbmem.rehearsal.object_collectives import keep_object_sizes
+from tbmem.rehearsal.torch_answers import valid_distributions
 
 
 def prepare() -> None:
     """Watch what is read from the device; in a program that is rehearsed, also its steps."""
     watch(os.environ[LIBRARY])
     keep_object_sizes()
+    valid_distributions()
     order = Order.of_this_process()
     if order is not None:
         _follow(order)

@@ -21,10 +21,8 @@ _USUAL_ENTRIES = 100_000
 def cuda_history_is_on() -> bool:
     """Whether memory history is recorded on CUDA, the only kind of device where torch reports it."""
     is_enabled = getattr(torch._C, "_cuda_isHistoryEnabled", None)
-    try:
-        return bool(is_enabled()) if is_enabled is not None else False
-    except RuntimeError:  # torch 2.6 asks the driver, and there is none
-        return False
+    # a GPU that the program has not used has no allocator yet, and to ask it ends the process (torch 2.11, 2.14)
+    return bool(is_enabled()) if is_enabled is not None and torch.cuda.is_initialized() else False
 
 
 def history_is_on() -> bool:

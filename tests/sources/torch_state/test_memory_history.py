@@ -58,6 +58,7 @@ def test_a_history_is_counted_while_it_is_recorded(memory: FakeMemory, monkeypat
     # then
     assert (before, during, history_bytes()) == (0, 1000 << 10, 0)
     # and one that the program records, whose length it does not tell
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch._C, "_cuda_isHistoryEnabled", lambda: True, raising=False)
     assert history_bytes() == 100_000 << 10
 
@@ -122,6 +123,7 @@ def test_a_history_that_the_users_own_code_switched_on_stays_on(
     memory: FakeMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # given: torch tells whether recording is on
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch._C, "_cuda_isHistoryEnabled", lambda: memory.is_recording, raising=False)
     memory._record_memory_history(max_entries=1_000_000)
     history = MemoryHistory(memory, 5)
@@ -225,8 +227,11 @@ def test_without_an_accelerator_there_is_no_history(monkeypatch: pytest.MonkeyPa
 def test_a_gpu_that_the_process_does_not_use_is_left_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
     # given a training on the CPU of a machine with a GPU: torch's recording would make a CUDA context
     monkeypatch.setattr(torch, "cuda", FakeCuda(initialized=False))
+    # and to ask an allocator that is not there yet ends the process
+    monkeypatch.setattr(torch._C, "_cuda_isHistoryEnabled", lambda: pytest.fail("asked"), raising=False)
     # then
     assert MemoryHistory.of_this_process(77) is None
+    assert history_bytes() == 0
 
 
 def test_other_allocators_than_torchs_keep_no_history(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
