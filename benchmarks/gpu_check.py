@@ -32,7 +32,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -58,7 +58,7 @@ from tbmem.model.files import (
     oom_report_name,
     snapshot_name,
 )
-from tbmem.model.finding import FindingKind
+from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.monitor_log import read_monitor_log
 from tbmem.model.run_summary import RunSummary
 from tbmem.model.sample import MemorySample
@@ -803,6 +803,22 @@ def torchs_own_counters(bench: Bench, fault: Fault | None, steps: int) -> list[d
     return rows
 
 
+def verdict_of(rows: Sequence[Mapping[str, int]], device: str) -> Finding:
+    """What tbmem says of a run of which torch's counters are known, and nothing else."""
+    samples = [
+        MemorySample(
+            step=row["step"],
+            time=float(row["step"]),
+            device=device,
+            allocated=row["allocated"],
+            reserved=row["reserved"],
+            peak_allocated=row["peak"],
+        )
+        for row in rows
+    ]
+    return judge(samples)[-1]
+
+
 def check_offline_verdicts(bench: Bench) -> str:
     wanted = {
         None: ("clean", FindingKind.STABLE),
@@ -815,18 +831,7 @@ def check_offline_verdicts(bench: Bench) -> str:
         rows = torchs_own_counters(bench, fault, steps)
         lines = "".join(f"{json.dumps(row)}\n" for row in rows)
         (bench.folder / f"counters_{name}.jsonl").write_text(lines)
-        samples = [
-            MemorySample(
-                step=row["step"],
-                time=float(row["step"]),
-                device=bench.name,
-                allocated=row["allocated"],
-                reserved=row["reserved"],
-                peak_allocated=row["peak"],
-            )
-            for row in rows
-        ]
-        verdict = judge(samples)[-1]
+        verdict = verdict_of(rows, bench.name)
         expect(verdict.kind is kind, f"{name}: {verdict.kind.value}: {verdict.message}")
     return "clean, leak and spike told apart from torch's own counters"
 
