@@ -23,6 +23,9 @@ class Peak:
     total: int | None = None
     own: int = 0
     """Bytes of it that tbmem itself has added to a resident memory, as far as they are known."""
+    recorded: int | None = None
+    """Bytes of a higher step of the CPU that the profiler recorded: its records are part of them."""
+    recorded_step: int | None = None
 
     @property
     def of_the_program(self) -> int:

@@ -232,6 +232,9 @@ class SummaryPeak(TypedDict):
     headroom: int | None
     own: int
     """Bytes of it that tbmem itself has added to a resident memory."""
+    recorded: int | None
+    """Bytes of a higher step of the CPU that the profiler recorded, with its records."""
+    recorded_step: int | None
 
 
 class SummaryOutput(Status):

@@ -1,4 +1,4 @@
-"""What torch itself asks of the device, answered for one that computes nothing: are a distribution's arguments valid."""
+"""What torch asks of the device, answered for one that computes nothing: are a distribution's arguments valid."""
 
 from __future__ import annotations
 
@@ -19,4 +19,4 @@ def valid_distributions() -> None:
         answer = is_all_true(checked)
         return torch.ones((), dtype=torch.bool) if checked.is_cuda else answer
 
-    torch._is_all_true = _is_all_true
+    torch.__dict__["_is_all_true"] = _is_all_true

@@ -285,7 +285,7 @@ class MemoryCallback(Lifecycle):
             written = self._guard.run("out-of-memory report", flight.end, error)
             profiler.stop(error, has_snapshot=bool(written))
             self._report_end(monitor, profiler, error, deadline)
-            there = self._guard.run("files", self._end_files, deadline) or frozenset()
+            there = self._guard.run("files", self._end_files, deadline)
             monitor._stop(error, deadline, self._unwritten)
             self._guard.run("summary", self._sum_up, monitor, profiler, error, there)
         finally:
@@ -363,27 +363,28 @@ class MemoryCallback(Lifecycle):
         for finding in findings:
             monitor.report(replace(finding, rank=self._rank.rank))
 
-    def _end_files(self, deadline: float) -> Set[Path]:
-        """Wait for the files of the run; returns those that are there, or all, if the disk does not say."""
+    def _end_files(self, deadline: float) -> Set[Path] | None:
+        """Wait for the files of the run; returns those that are there, or ``None`` if the disk does not say."""
         folder = self._run_folder
         if folder is None or self.profiler is None:
-            return frozenset()
+            return None
         ledger = self.profiler.ledger
         there = folder.writer.ask(lambda: {path for path in ledger.files if path.exists()}, deadline)
         self._unwritten = folder.writer.end(deadline)
         if self._unwritten and self.monitor is None:  # which says it otherwise, with its own files
             self._guard.problems.append(unwritten_line(self._unwritten, folder.wait_seconds))
             get_logger().warning("%s", self._guard.problems[-1])
-        return frozenset(ledger.files) if there is None else there
+        return there
 
     def _sum_up(
         self,
         monitor: MemoryMonitor,
         profiler: MemoryProfiler,
         error: BaseException | None,
-        there: Set[Path],
+        there: Set[Path] | None,
     ) -> None:
         files, output = profiler.ledger, self.config.output
+        there = frozenset(files.files) if there is None else there
         gone = sum(path not in there for path in files.files)
         problems = [*self._guard.problems, *monitor.files.problems]
         if self._run_folder is not None:

@@ -28,8 +28,14 @@ class RunPeak:
     @property
     def peak(self) -> Peak | None:
         """The highest so far; ``None`` if no level is known."""
-        highest = self._highest[min(self._highest)] if self._highest else None
-        return highest and replace(highest, total=self._total)
+        if not self._highest:
+            return None
+        best = min(self._highest)
+        peak = replace(self._highest[best], total=self._total)
+        recorded = self._highest.get((True, best[1]), peak)
+        return (
+            replace(peak, recorded=recorded.bytes, recorded_step=recorded.step) if recorded.bytes > peak.bytes else peak
+        )
 
     def add(self, samples: Sequence[MemorySample]) -> None:
         """Add samples; the same one may come twice."""

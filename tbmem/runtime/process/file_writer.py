@@ -200,7 +200,10 @@ class FileWriter:
     def _start(self) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="tbmem files", daemon=True)
-            self._thread.start()
+            try:
+                self._thread.start()
+            except RuntimeError:  # no room for its stack, as near the limit of ulimit -v: this thread has to
+                self._work()
 
     def _work(self) -> None:
         while (job := self._take()) is not None:

@@ -20,9 +20,10 @@ _USUAL_ENTRIES = 100_000
 
 def cuda_history_is_on() -> bool:
     """Whether memory history is recorded on CUDA, the only kind of device where torch reports it."""
+    cuda: Any = torch.cuda
     is_enabled = getattr(torch._C, "_cuda_isHistoryEnabled", None)
     # a GPU that the program has not used has no allocator yet, and to ask it ends the process (torch 2.11, 2.14)
-    return bool(is_enabled()) if is_enabled is not None and torch.cuda.is_initialized() else False
+    return bool(is_enabled()) if is_enabled is not None and cuda.is_initialized() else False
 
 
 def history_is_on() -> bool:

@@ -61,6 +61,20 @@ def test_what_tbmem_has_added_to_the_resident_memory_is_told_beside_its_peak(
     assert track.peak.of_the_program == track.peak.bytes - own
 
 
+def test_a_higher_step_of_the_cpu_that_was_recorded_is_told_beside_the_peak(make_sample: MakeSample) -> None:
+    # given
+    track, resident = DeviceHistory("cpu", 0), {10: 2 * GIB, 11: 3 * GIB, 12: GIB}
+    # when
+    for step, peak in resident.items():
+        track.add(
+            _row(make_sample, step, 0.5, device="cpu", peak_allocated=None, host_peak_rss=peak, profiled=step < 12)
+        )
+    # then
+    assert track.peak is not None
+    assert (track.peak.bytes, track.peak.step) == (GIB, 12)
+    assert (track.peak.recorded, track.peak.recorded_step) == (3 * GIB, 11)
+
+
 def test_growth_is_that_of_the_floor_after_the_start(make_sample: MakeSample) -> None:
     # given a run that sets itself up, then gains 2 MiB a step, with a spike on the way
     track = DeviceHistory("cuda:0", 0)

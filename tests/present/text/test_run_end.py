@@ -9,7 +9,7 @@ import pytest
 
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.run_summary import Peak, ProfilerCost, RunSummary
-from tbmem.present.text.run_end import summary_lines, summary_view
+from tbmem.present.text.run_end import peak_line, summary_lines, summary_view
 from tests.conftest import GIB, MIB
 
 VERDICT = Finding(
@@ -105,6 +105,13 @@ def test_each_device_has_its_verdict_and_its_peak() -> None:
     assert lines[4] == "resident peak CPU: 2.00 GiB in step 9, of this tbmem 20.00 MiB"
 
 
+def test_a_higher_step_that_was_recorded_stands_beside_the_peak() -> None:
+    peak = Peak(device="cpu", bytes=GIB, step=9, counter="host_peak_rss", recorded=2 * GIB, recorded_step=5)
+    assert peak_line(peak) == (
+        "resident peak CPU: 1.00 GiB in step 9 · 2.00 GiB in step 5, with a recording's own memory"
+    )
+
+
 def test_problems_are_told() -> None:
     lines = summary_lines(replace(BARE, problems=("profiler: switched off: disk full", "log: gone")))
     assert lines[1:] == ["problem: profiler: switched off: disk full", "problem: log: gone"]
@@ -156,6 +163,8 @@ def test_the_view_is_plain_json_and_says_everything() -> None:
         "total": 80 * GIB,
         "headroom": 20 * GIB,
         "own": 0,
+        "recorded": None,
+        "recorded_step": None,
     }
     assert [finding["kind"] for finding in view["findings"]] == ["spike"]
     assert (view["steps"], view["seconds"], view["rank"]) == (30, 12.346, 0)

@@ -43,6 +43,22 @@ def test_files_are_written_in_order_by_a_thread_that_ends() -> None:
     assert disk.written == ["a", "b", "c"]
 
 
+def test_where_no_thread_can_start_files_are_written_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a process near the limit of its addresses
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    written: list[str] = []
+    writer = FileWriter(Guard())
+    # when
+    writer.put("a", 1, lambda: written.append("a"))
+    answer = writer.ask(lambda: list(written), time.monotonic() + 60)
+    # then
+    assert answer == ["a"]
+    assert writer.end(time.monotonic() + 60) == []
+
+
 def test_a_disk_that_hangs_costs_no_more_than_its_memory(caplog: pytest.LogCaptureFixture) -> None:
     # given a disk that does not answer, and room for 100 bytes
     disk, writer, dropped = Disk(), FileWriter(Guard(), most=100), []
