@@ -8,6 +8,7 @@ from typing import NamedTuple
 from tbmem.analysis.growth_rate import Point, quantile, slopes, thinned
 
 _LOW, _HIGH = 0.1, 0.9  # quantiles of the slopes that make the band
+_FIGURES = 4  # of a number of steps: nobody knows more of a day that is weeks ahead
 
 
 class Forecast(NamedTuple):
@@ -45,8 +46,12 @@ def forecast(
             starts = sorted(level - slope * at for at, level in points)
             left = capacity - quantile(starts, 0.5) - slope * step
         assert left is not None  # nosec B101  # for the type checker
-        return max(round((left - lift) / slope), 0)
+        return _rounded(max((left - lift) / slope, 0))
 
     steps, soon = steps_at(middle), steps_at(high)
     late = steps_at(low) if low > 0 else None
     return Forecast(steps, min(soon, steps), None if late is None else max(late, steps))
+
+
+def _rounded(steps: float) -> int:
+    return int(float(f"{steps:.{_FIGURES}g}")) if steps >= 10**_FIGURES else round(steps)

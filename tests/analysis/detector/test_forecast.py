@@ -86,3 +86,13 @@ def test_where_only_what_is_left_is_known_it_is_left_now() -> None:
     # given: 10 GiB that the host can still give
     ahead = forecast(climb(20, 10 * MIB), room=10 * GIB, step=320)
     assert ahead == Forecast(1024, 1024, 1024)
+
+
+def test_a_far_end_is_told_with_four_figures() -> None:
+    # given 1 byte a step, and room for 2,233,152 of them
+    points = [Point(step, float(step)) for step in range(40)]
+    # when
+    ahead = forecast(points, room=2_233_152, step=39)
+    # then
+    assert ahead is not None
+    assert (ahead.steps, ahead.steps_low, ahead.steps_high) == (2_233_000, 2_233_000, 2_233_000)
