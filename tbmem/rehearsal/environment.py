@@ -88,6 +88,7 @@ def rehearsal_environment(gpu: Gpu, devices: int = 1, folder: Path | None = None
         "TBMEM_GPU_NCCL_BYTES": str(NCCL),
         "TBMEM_GPU_COUNT": str(devices),
         "TRITON_LIBCUDA_PATH": str(library),  # Triton links its launchers with the driver's name
+        "USE_PYTORCH_KERNEL_CACHE": "0",  # of what NVRTC compiles: a real GPU of the same name would load it
     }
     result.pop("CUDA_VISIBLE_DEVICES", None)
     if folder is not None:

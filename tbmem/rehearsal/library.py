@@ -23,12 +23,11 @@ from typing import NamedTuple
 from tbmem.errors import UsageError
 
 MAIN = "libtbmem_gpu.so"
-FACADES = ("libcuda.so.1", "libnvidia-ml.so.1")
-"""Names under which programs look for the driver: libraries without code of their own that lead to the main one."""
+_DRIVER = ("libcuda.so.1", "libnvidia-ml.so.1")
 _SOURCE = Path(__file__).with_name("device")
 _ALTERNATIVE = "without it: tbmem estimate"
 _COMPILERS = ("c++", "g++", "clang++")
-_WANTED = re.compile(r"(cuda|__cuda|cu[A-Z]|cublas|cudnn|cufft|cusolver|cusparse|cupti|nccl|nvml)\w*")
+_WANTED = re.compile(r"(cuda|__cuda|cu[A-Z]|cublas|cudnn|cufft|cusolver|cusparse|cupti|nccl|nvml|nvrtc)\w*")
 _REAL = re.compile(r"cuFile")  # asks for nothing until it is used, and nothing stands in for it
 _BUILD_FACTS = "import torch; print(torch._C._cuda_getArchFlags(), *torch._C._cudnn.getCompileVersion())"
 _COMPILE_SECONDS = 300
@@ -69,6 +68,11 @@ class TorchBuild(NamedTuple):
                 f"torch {version[1]} is built for CUDA {cuda[1]}, a rehearsal for 12 and 13; {_ALTERNATIVE}"
             )
         return cls(folder, version[1], cuda[1])
+
+
+def facades(torch: TorchBuild) -> tuple[str, ...]:
+    """Names under which programs open the driver and NVRTC: libraries without code that lead to the main one."""
+    return (*_DRIVER, f"libnvrtc.so.{torch.cuda.split('.')[0]}")
 
 
 def built_library(torch: TorchBuild | None = None) -> Path:
@@ -140,8 +144,12 @@ def _build(folder: Path, torch: TorchBuild, compiler: str) -> None:
     link = [compiler, "-shared", "-fPIC", "-w"]
     options = ["-Wl,-Bsymbolic-functions", f"-Wl,-soname,{MAIN}", "-ldl", "-pthread"]
     _finish([(MAIN, _start([*link, *parts, str(rest), "-o", str(main), *options]))])
-    for facade in FACADES:
+    for facade in facades(torch):
+        # torch's libraries want their functions of a version, which NVIDIA names like the file
+        versions = objects / "versions"
+        versions.write_text(f"{facade} {{ }};\n", encoding="utf-8")
         options = [f"-Wl,-soname,{facade}", "-Wl,--no-as-needed", str(main), "-Wl,-rpath,$ORIGIN"]
+        options += [f"-Wl,--version-script,{versions}"] * (facade not in _DRIVER)
         _finish([(facade, _start([*link, *options, "-o", str(folder / facade)]))])
     shutil.rmtree(objects)
     about = {"torch": torch.version, "cuda": torch.cuda, "answered_with_success": missing}

@@ -26,6 +26,14 @@ def tensor(size: int, device: int) -> torch.Tensor:
     return torch.empty(size, dtype=torch.uint8, device=f"cuda:{device}")
 
 
+def test_kernels_that_torch_compiles_while_a_program_runs_are_launched() -> None:
+    # given two of torch's: the product, and an integral of torch.special
+    given = torch.ones(100, device="cuda")
+    # then
+    assert torch.prod(given).shape == ()
+    assert torch.special.bessel_j0(given).shape == given.shape
+
+
 @several
 def test_each_device_has_torchs_own_counters() -> None:
     # given

@@ -42,8 +42,10 @@ def _load_device() -> None:
     if not path or not os.path.exists(path):
         return
     ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)  # its functions come before those of CUDA's own libraries
-    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
-        ctypes.CDLL(os.path.join(os.path.dirname(path), name))
+    folder = os.path.dirname(path)
+    for name in os.listdir(folder):
+        if ".so." in name:  # the names under which programs open the driver and NVRTC
+            ctypes.CDLL(os.path.join(folder, name))
     functions = {
         "torch": _torch_is_there,
         "transformers.generation.utils": _generation_is_there,

@@ -28,6 +28,19 @@ def test_a_hidden_sitecustomize_still_runs(built: Path, tmp_path: Path) -> None:
     assert first_lines(code, tmp_path, built / environment.MAIN) == ["hidden one", "0 0"]
 
 
+def test_what_is_compiled_while_a_program_runs_is_taken_for_compiled(built: Path, tmp_path: Path) -> None:
+    # given a program that asks NVRTC for a kernel, as torch does for prod
+    code = (
+        "import ctypes\n"
+        "nvrtc, program, size = ctypes.CDLL('libnvrtc.so.13'), ctypes.c_void_p(), ctypes.c_size_t()\n"
+        "nvrtc.nvrtcCreateProgram(ctypes.byref(program), b'x', b'', 0, None, None)\n"
+        "print(nvrtc.nvrtcCompileProgram(program, 0, None), nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size)))\n"
+        "print(nvrtc.nvrtcGetCUBIN(program, ctypes.create_string_buffer(size.value)), size.value > 0)\n"
+    )
+    # then
+    assert first_lines(code, tmp_path, built / environment.MAIN) == ["0 0", "0 True"]
+
+
 def test_nothing_happens_without_the_device(tmp_path: Path) -> None:
     # given a library that is not there, when Python starts, then it is as it always is
     code = "import sys; print([type(each).__name__ for each in sys.meta_path if 'Torch' in type(each).__name__])"
