@@ -31,6 +31,7 @@ _EXPLAINED = 0.8
 _MANY_ALIKE = 8  # containers inside another one with even shares of the growth: the other is the holder then
 _SMALL = 256  # bytes per step below which what a library holds is of no interest
 _OURS = "tbmem"  # module of the scope of what belongs to tbmem
+_MOST_NEW = 1000  # new elements of a container that are looked for among those that grow
 _SHARED_STORAGES = "torch.multiprocessing.reductions"
 """Module of the cache of storages that other processes share with this one, which clears itself now and then."""
 _LEVELS = 5
@@ -54,8 +55,9 @@ def grown_containers(counts: ObjectCounts, objects: ObjectTable, traversal: Trav
         references.update(_paths_to(nameless, traversal, [containers, *objects.by_kind.values()]))
     own = [each for each in references.values() if not (_is_of_cache(each) or _is_known(each))]
     # modules that are imported when they are first used come once
-    grown = [(each, growing[id(each.value)]) for each in own if each.value is not sys.modules]
-    return [each for each in grown if not _is_new_element(each[0], growing)]
+    new = _new_elements(containers, growing)
+    kept = [each for each in own if each.value is not sys.modules and id(each.value) not in new]
+    return [(each, growing[id(each.value)]) for each in kept]
 
 
 def _is_of_cache(reference: Reference) -> bool:
@@ -71,19 +73,19 @@ def _is_of_cache(reference: Reference) -> bool:
         return False
 
 
-def _is_new_element(reference: Reference, growing: Mapping[int, Series]) -> bool:
-    """Whether it was put into a container that grows since that has been observed.
+def _new_elements(containers: Mapping[int, Any], growing: Mapping[int, Series]) -> set[int]:
+    """Addresses of what was put into containers that grow since these have been observed.
 
-    Another one had its address before: a list of each episode, in a buffer of episodes.
+    Others had their addresses before: the list of each episode, in a buffer of episodes, also where a variable holds
+    the last one.
     """
-    series = growing.get(id(reference.holder))
-    if series is None or reference.kind not in (ReferenceKind.ITEM, ReferenceKind.KEY):
-        return False
-    try:
-        return any(one is reference.value for one in plain.newest_of(reference.holder, series.growth))
-    except RuntimeError as error:  # another thread has changed it
-        raise_interruption(error)
-        return False
+    new: set[int] = set()
+    for key, one in containers.items():
+        try:
+            new.update(map(id, plain.newest_of(one, min(growing[key].growth, _MOST_NEW))))
+        except RuntimeError as error:  # another thread has changed it
+            raise_interruption(error)
+    return new
 
 
 def _is_known(reference: Reference) -> bool:

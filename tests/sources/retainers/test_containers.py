@@ -125,8 +125,9 @@ def test_the_dict_inside_a_cache_is_no_holder_where_the_cache_is_frozen() -> Non
 def test_an_element_that_was_put_in_meanwhile_is_no_holder_beside_its_container() -> None:
     # given a buffer of episodes; the list of the last one has the address of one that grew before
     episodes = deque([[0.5] * 10 for _ in range(26)], maxlen=60)
+    last = episodes[-1]  # a variable is nearer than the buffer
     # when
-    grown = _grown(_reach(sys._getframe()), {deque: [episodes], list: [episodes[0], episodes[-1]]})
+    grown = _grown(_reach(sys._getframe()), {deque: [episodes], list: [episodes[0], last]})
     # then: one that was there before is filled, and may be a holder
     assert [id(reference.value) for reference, _ in grown] == [id(episodes), id(episodes[0])]
 
