@@ -32,6 +32,15 @@ class ElementSamples:
         """
         return bool(self._elements) and all(element() is None for element in self._elements)
 
+    def are_dropped_by(self, others: ElementSamples) -> bool:
+        """Whether none of the elements is among those of another container, as of one that a variable has got since.
+
+        They may exist all the same: each rollout's list in a buffer of rollouts. What is made longer as a copy keeps
+        its first element, or its last.
+        """
+        kept = {id(element()) for element in others._elements}
+        return bool(self._elements) and not any(id(element()) in kept for element in self._elements)
+
 
 def _spread(container: Any) -> list[Any]:
     kinds = plain.mro(type(container))

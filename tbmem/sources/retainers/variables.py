@@ -48,6 +48,7 @@ class VariableHistory:
     series: Series = field(default_factory=Series)
     inner: Series = field(default_factory=Series)  # elements of the containers in the value
     values: set[int] = field(default_factory=set)
+    last_value: int = 0
     numbers: list[tuple[int, int]] = field(default_factory=list)  # step and newest node while they are linked
     edges: tuple[bytes, bytes] = (b"", b"")
     kept_edge: bool = True
@@ -63,10 +64,13 @@ class VariableHistory:
     def add(self, step: int, size: int, value: Any) -> None:
         """One more observation."""
         self.series.points.append((step, size))
-        self.values.add(id(value))
         self.inner.points.append((step, inner_length(value)))
-        self.is_refilled |= self.samples is not None and self.samples.are_gone
-        self.samples = ElementSamples(value)
+        before, self.samples = self.samples, ElementSamples(value)
+        if before is not None:
+            is_another = self.last_value != id(value)
+            self.is_refilled |= before.are_gone or (is_another and before.are_dropped_by(self.samples))
+        self.last_value = id(value)
+        self.values.add(id(value))
         if type(value) in PLAIN_TENSORS:
             self._add_node(step, value.grad_fn)
             self._add_edges(edges_of(value))

@@ -78,3 +78,16 @@ def test_what_cannot_be_held_weakly_says_nothing(container: Any) -> None:
     container.clear()
     # then
     assert not samples.are_gone
+
+
+def test_a_copy_that_is_longer_keeps_elements_and_the_next_rollouts_list_does_not() -> None:
+    # given a list that something else holds as well
+    rollout = _tensors(3)
+    buffer = [rollout]
+    samples = ElementSamples(buffer[0])
+    # then
+    assert not samples.are_dropped_by(ElementSamples([*rollout, torch.ones(1)]))
+    assert not samples.are_dropped_by(ElementSamples([torch.ones(1), *rollout]))
+    assert samples.are_dropped_by(ElementSamples(_tensors(5)))
+    # and of numbers nothing is known
+    assert not ElementSamples([0.5, 1.5]).are_dropped_by(ElementSamples([2.5]))

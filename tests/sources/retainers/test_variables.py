@@ -115,6 +115,15 @@ def test_a_list_that_is_replaced_by_a_longer_one() -> None:
     assert (candidate.holder.kind, candidate.holder.length, candidate.holder.per_step) == (HolderKind.LIST, 32, 1.0)
 
 
+def test_the_next_rollouts_list_is_longer_and_keeps_nothing_of_the_one_before() -> None:
+    # given a buffer that keeps each rollout, and the variable in which they are made
+    buffer = [[np.ones(40) for _ in range(length)] for length in (4, 7, 10)]
+    # when
+    (candidate,) = Observed(*buffer).candidates()
+    # then
+    assert (candidate.holder.length, candidate.holder.is_emptied) == (10, True)
+
+
 def test_a_total_whose_graph_goes_back_to_the_first_step() -> None:
     # given two nodes in a step (a product, a sum), of which observations are 3 steps apart
     weight = torch.ones(1, requires_grad=True)
