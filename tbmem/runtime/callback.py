@@ -372,8 +372,7 @@ class MemoryCallback(Lifecycle):
         there = folder.writer.ask(lambda: {path for path in ledger.files if path.exists()}, deadline)
         self._unwritten = folder.writer.end(deadline)
         if self._unwritten and self.monitor is None:  # which says it otherwise, with its own files
-            self._guard.problems.append(unwritten_line(self._unwritten, folder.wait_seconds))
-            get_logger().warning("%s", self._guard.problems[-1])
+            self._guard.note(unwritten_line(self._unwritten, folder.wait_seconds))
         return there
 
     def _sum_up(

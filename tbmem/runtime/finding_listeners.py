@@ -47,16 +47,23 @@ class FindingListeners:
         self._listeners = list(listeners)
         self._guard = guard
         self._has_loaded = False
+        self._written = self._heard = 0  # each by one thread
         self._worker: Worker[Finding] = Worker("tbmem on_finding", self._work, _WAITING)
 
     def write(self, records: Sequence[LogRecord]) -> None:
         """Queue the findings among some records."""
-        self._worker.put(record for record in records if isinstance(record, Finding) and not record.kind.is_quiet)
+        findings = [record for record in records if isinstance(record, Finding) and not record.kind.is_quiet]
+        self._written += len(findings)
+        self._worker.put(findings)
 
     def close(self) -> None:
         """Wait for the listeners, but not for ever."""
         self._worker.end()
-        self._worker.join(_JOIN_SECONDS)
+        if not self._worker.join(_JOIN_SECONDS):
+            left = self._written - self._heard
+            words = f"{left} findings were" if left > 1 else "a finding was"
+            seconds = f"{_JOIN_SECONDS:g} s"
+            self._guard.note(f"on_finding: {words} not passed on in whole within {seconds} of the end of the run")
 
     def _work(self, findings: Sequence[Finding]) -> None:
         if not self._has_loaded:
@@ -66,6 +73,7 @@ class FindingListeners:
         for finding in findings:
             for listener in list(self._listeners):
                 self._call(listener, finding)
+            self._heard += 1
 
     def _call(self, listener: Listener, finding: Finding) -> None:
         try:

@@ -88,7 +88,8 @@ def test_one_that_hangs_holds_up_neither_the_log_nor_the_end(monkeypatch: pytest
     # given
     monkeypatch.setattr(finding_listeners, "_JOIN_SECONDS", 0.1)
     hanging = threading.Event()
-    listeners = FindingListeners([lambda finding: hanging.wait()], Guard())
+    guard = Guard()
+    listeners = FindingListeners([lambda finding: hanging.wait()], guard)
     # when more findings come than can wait
     began = time.monotonic()
     listeners.write([_finding(FindingKind.SPIKE, step) for step in range(500)])
@@ -98,8 +99,9 @@ def test_one_that_hangs_holds_up_neither_the_log_nor_the_end(monkeypatch: pytest
     hanging.set()
     assert thread is not None
     thread.join(10)
-    # then
+    # then it is told that they were not all heard of
     assert took < 5
+    assert guard.problems == ["on_finding: 500 findings were not passed on in whole within 0.1 s of the end of the run"]
 
 
 def test_an_installed_package_is_called_too(monkeypatch: pytest.MonkeyPatch) -> None:

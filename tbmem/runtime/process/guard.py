@@ -68,6 +68,10 @@ class Guard:
         if part not in self.failed:
             self.failed.add(part)
             reason = (str(error).splitlines() or [""])[0]  # CUDA's errors have several lines
-            self._problems.append(f"{part} is off: {type(error).__name__}: {reason}")
-            get_logger().warning("%s; training goes on", self._problems[-1])
+            self.note(f"{part} is off: {type(error).__name__}: {reason}", "; training goes on")
             get_logger().debug("%s failed", part, exc_info=error)
+
+    def note(self, problem: str, more: str = "") -> None:
+        """Log a problem, and more about it, and keep it for the run's summary."""
+        self._problems.append(problem)
+        get_logger().warning("%s%s", problem, more)

@@ -47,5 +47,6 @@ class ProfilerConsole:
 
 
 def too_large(limit: int | str) -> str:
-    """Why a window ends: its records need more than ``profiling.max_records``."""
-    return f"records need more than {format_bytes(parse_bytes(limit))} (profiling.max_records)"
+    """Why a window ends: its records need more than ``profiling.max_records``, or the process grows far beyond that."""
+    most = format_bytes(parse_bytes(limit))
+    return f"records need more than {most} (profiling.max_records), or the step itself far more than that"

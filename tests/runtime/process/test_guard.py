@@ -31,6 +31,13 @@ def test_an_error_is_logged_once_and_switches_the_part_off(caplog: pytest.LogCap
     assert guard.problems == ["part is off: RuntimeError: disk on fire"]
 
 
+def test_a_problem_that_is_no_error_is_logged_and_kept(caplog: pytest.LogCaptureFixture) -> None:
+    guard = Guard()
+    guard.note("two files were not written", " in time")
+    assert guard.problems == ["two files were not written"]
+    assert caplog.messages == ["two files were not written in time"]
+
+
 def test_other_parts_go_on() -> None:
     guard = Guard()
     guard.run("one", _fails)
