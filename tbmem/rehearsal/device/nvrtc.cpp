@@ -39,7 +39,7 @@ API Result nvrtcDestroyProgram(void** program) {
 }
 API Result nvrtcAddNameExpression(void*, const char*) { return success; }
 API Result nvrtcCompileProgram(void*, int, const char* const*) { return success; }
-API Result nvrtcGetLoweredName(void*, const char* const expression, const char** name) {
+API Result nvrtcGetLoweredName(void*, const char* expression, const char** name) {
   *name = expression;
   return success;
 }
