@@ -95,6 +95,10 @@ class LiveMemory:
     part: str = ""
 
 
+GRAPH_NODES = "nodes of its graph"
+"""Part of what a tensor holds: autograd's nodes themselves."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OomHolder:
     """One of the largest holders."""
@@ -102,6 +106,7 @@ class OomHolder:
     name: str
     bytes: int
     count: int
+    """Tensors, arrays and blocks; the nodes of their graphs are not counted."""
     lines: tuple[str, ...] = ()
     largest: str = ""  # name of the largest part, if several have names
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tbmem.analysis.source_lines import SourceLines
-from tbmem.model.oom import LiveMemory, OomHolder
+from tbmem.model.oom import GRAPH_NODES, LiveMemory, OomHolder
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import BlockState
 
@@ -80,7 +80,7 @@ def _holding(name: str, parts: Sequence[_Part], known_lines: tuple[str, ...]) ->
     return OomHolder(
         name=name,
         bytes=sum(part.bytes for part in parts),
-        count=len(parts),
+        count=max(sum(part.part != GRAPH_NODES for part in parts), 1),
         lines=tuple(line for line, _ in bytes_by_line.most_common(_LINES)) or known_lines[:_LINES],
         largest=largest.part if len(parts) > 1 else "",
     )

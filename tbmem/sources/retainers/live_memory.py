@@ -14,7 +14,7 @@ import torch
 
 from tbmem.model.address_book import StorageNote
 from tbmem.model.category import Category
-from tbmem.model.oom import LiveMemory
+from tbmem.model.oom import GRAPH_NODES, LiveMemory
 from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.program import tracked_objects
@@ -167,11 +167,8 @@ class _Search:
     def _add_nodes(self, nodes: list[Any], reference: Reference) -> None:
         """The nodes themselves: what is left of a graph after its backward pass, on the host whatever the device."""
         if nodes:
-            size = NODE_BYTES * len(nodes)
-            holder = self._holder(reference)
-            self.live.append(
-                LiveMemory(device="cpu", address=-id(nodes[0]), bytes=size, holder=holder, part="nodes of its graph")
-            )
+            size, holder, address = NODE_BYTES * len(nodes), self._holder(reference), -id(nodes[0])
+            self.live.append(LiveMemory(device="cpu", address=address, bytes=size, holder=holder, part=GRAPH_NODES))
 
     def _add_arrays(self) -> None:
         for reference in list(self.traversal.references.values()):

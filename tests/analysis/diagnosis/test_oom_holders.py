@@ -8,7 +8,7 @@ import pytest
 
 from tbmem.analysis.diagnosis.oom_holders import NAMELESS, holdings_of, holdings_of_blocks
 from tbmem.analysis.recordings.fragmentation import pieces_of
-from tbmem.model.oom import LiveMemory
+from tbmem.model.oom import GRAPH_NODES, LiveMemory
 from tbmem.sources.snapshot.reader import timeline_of_snapshot
 from tbmem.units import MIB
 
@@ -70,6 +70,16 @@ def test_the_pieces_of_an_allocator() -> None:
 
     assert (pieces.reserved, pieces.active, pieces.cached) == (40 * MIB, 10 * MIB, 20 * MIB)
     assert (pieces.fragmented, pieces.largest_free, pieces.free) == (10 * MIB, 20 * MIB, 30 * MIB)
+
+
+def test_what_a_holder_holds_is_counted_without_the_nodes_of_its_graphs() -> None:
+    # given two tensors, each with nodes of a graph
+    live = [_live(1, 100, "list 'kept'"), _live(2, 100, "list 'kept'")]
+    live += [_live(-each, 400, "list 'kept'", part=GRAPH_NODES) for each in (1, 2)]
+    # when
+    (holding,) = holdings_of(live, "cuda:0", {})
+    # then
+    assert (holding.count, holding.bytes) == (2, 1000)
 
 
 def test_holders_of_live_memory_are_of_one_device_and_count_each_address_once() -> None:

@@ -98,6 +98,7 @@ def test_what_is_left_of_a_graph_after_its_backward_pass_is_its_nodes() -> None:
     (holding,) = [one for name, one in found.items() if name.startswith("list 'losses'")]
     assert holding.bytes >= 19 * 2 * NODE_BYTES  # the last one is another variable too
     assert holding.largest == "nodes of its graph"
+    assert 19 <= holding.count <= 20  # losses, not nodes
 
 
 def test_arrays_and_bytes_of_the_host() -> None:
