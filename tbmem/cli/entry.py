@@ -21,7 +21,9 @@ def main() -> None:
     except OSError as error:
         if error.filename is None:
             raise
-        _end_command(words, f"{error.filename}: {error.strerror}", 2)
+        # a folder was to be made in its place
+        reason = "this is a file; name a folder" if isinstance(error, FileExistsError) else error.strerror
+        _end_command(words, f"{error.filename}: {reason}", 2)
     # outside of the try its exceptions, exit code and Ctrl-C are handled as if it ran alone
     program.run()
 

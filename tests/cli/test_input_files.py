@@ -141,3 +141,14 @@ def test_a_pipe_is_not_waited_for(words: tuple[str, ...], run: Run, damaged_run:
     assert done.code == 2
     assert done.err.count("\n") == 1
     assert "a named pipe" in done.err
+
+
+def test_a_file_in_the_place_of_a_folder_is_told(run: Run, tmp_path: Path) -> None:
+    # given
+    recording, taken = write_snapshot(tmp_path / "a.pickle", sizes=[1000]), tmp_path / "taken.yaml"
+    taken.write_text("a: 1\n")
+    # when
+    done = run("analyze", recording, "--out", taken)
+    # then
+    assert (done.code, done.err) == (2, f"tbmem analyze: {taken}: this is a file; name a folder\n")
+    assert taken.read_text() == "a: 1\n"

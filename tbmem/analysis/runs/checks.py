@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tbmem.analysis.runs.comparison import Change, is_material
 from tbmem.analysis.runs.device_history import DeviceHistory
-from tbmem.analysis.runs.run_status import RankState
+from tbmem.analysis.runs.run_status import RankState, skipped_note
 from tbmem.errors import UsageError
 from tbmem.model.finding import FindingKind
 from tbmem.units import format_bytes, format_signed
@@ -50,7 +50,9 @@ def check_run(states: Sequence[RankState], limits: Limits) -> list[Result]:
     """
     devices = [(state, device) for state in states for device in state.devices]
     if not devices:
-        raise UsageError("no step was logged in this run: there is nothing to check")
+        skipped = sum(state.skipped for state in states)
+        damage = f"; {skipped_note(skipped)}" if skipped else ""
+        raise UsageError(f"no step was logged in this run: there is nothing to check{damage}")
     results = [result for state, device in devices for result in _check_device(state, device, limits)]
     places = [device.place for _, device in devices]
     for place in limits.baseline or ():

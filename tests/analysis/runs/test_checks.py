@@ -96,8 +96,13 @@ def test_what_tbmem_has_added_is_not_held_against_the_program(make_sample: MakeS
 
 
 def test_a_run_without_steps_cannot_be_judged() -> None:
-    with pytest.raises(UsageError, match="no step was logged"):
+    with pytest.raises(UsageError, match="no step was logged in this run: there is nothing to check$"):
         check_run([RankState()], Limits(max_peak=1))
+    # and where its records are damaged that is told
+    damaged = RankState()
+    damaged.add(MonitorLog(damaged_lines=2))
+    with pytest.raises(UsageError, match="nothing to check; 2 damaged records of its log left out"):
+        check_run([damaged], Limits(max_peak=1))
 
 
 def test_a_run_that_is_too_short_cannot_be_judged(make_sample: MakeSample) -> None:
