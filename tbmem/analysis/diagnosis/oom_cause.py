@@ -31,14 +31,19 @@ def reasons_of(shortage: OomEvent, findings: Sequence[Finding] = ()) -> tuple[Re
     """Why a request did not fit, the most important reason first; of the findings, leaks of the same device count.
 
     A cause without which the request would have fitted comes first: a leak, then fragmentation, then other processes.
-    Where there is none, the capacity is why, and what else took a good part of it follows.
+    Where there is none, the capacity is why, and what else took a good part of it follows; near a limit, where nothing
+    has failed yet, a leak that holds most of what is in use is why.
     """
     reasons = [*_leaks(shortage, findings), *_fragmentation(shortage), *_others(shortage)]
     enough = [reason for reason in reasons if reason.enough]
     total = shortage.limits[0].total if shortage.limits else 0
     partly = [reason for reason in reasons if not reason.enough and reason.bytes >= _SMALL * total]
     is_too_large = bool(shortage.limits) and (shortage.requested or 0) > total
-    return (*enough, *partly) if enough and not is_too_large else (_capacity(shortage, is_too_large), *partly)
+    if enough and not is_too_large:
+        return (*enough, *partly)
+    used = total - shortage.limits[0].free if shortage.limits else 0
+    mostly = [each for each in partly if shortage.only_near and each.cause is Cause.LEAK and each.bytes >= used / 2]
+    return (*mostly, _capacity(shortage, is_too_large), *(each for each in partly if each not in mostly))
 
 
 def _leaks(shortage: OomEvent, findings: Sequence[Finding]) -> list[Reason]:

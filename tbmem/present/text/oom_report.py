@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tbmem.model.oom import CGROUP, MACHINE, OomHolder, OomReport, Reason
+from tbmem.model.oom import CGROUP, MACHINE, Cause, OomHolder, OomReport, Reason
 from tbmem.present.lines import SEPARATOR, device_label
 from tbmem.units import format_bytes
 
@@ -31,9 +31,11 @@ def near_sentence(report: OomReport) -> str:
     limit = shortage.limits[0]
     place = f"the {limit.name}" if limit.name == CGROUP else limit.name
     end = "the kernel kills it without a message" if limit.name in (CGROUP, MACHINE) else "its requests fail"
+    leak = next((each for each in report.reasons[:1] if each.cause is Cause.LEAK), None)
+    why = f"{SEPARATOR}{_cause(leak)}: {leak.text}" if leak is not None else ""
     return (
         f"{place} is nearly used up: {format_bytes(limit.free)} of {format_bytes(limit.total)} left, this process"
-        f" holds {format_bytes(shortage.process or 0)}; at the limit {end}"
+        f" holds {format_bytes(shortage.process or 0)}; at the limit {end}{why}"
     )
 
 

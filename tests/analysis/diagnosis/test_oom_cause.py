@@ -161,6 +161,16 @@ def test_on_the_host_the_tightest_limit_is_named_with_what_to_change() -> None:
     assert "container" in reasons[0].advice
 
 
+def test_near_a_limit_a_leak_that_holds_most_is_why() -> None:
+    # given a limit that is nearly reached, and nothing that has failed
+    near = replace(FULL, requested=None)
+    # then
+    assert _causes(reasons_of(near, [_leak(50 * GIB)])) == [(Cause.LEAK, False), (Cause.CAPACITY, False)]
+    assert reasons_of(near, [_leak(50 * GIB)])[0].advice == "detach it"
+    # and one that holds less stands beside it
+    assert _causes(reasons_of(near, [_leak(10 * GIB)])) == [(Cause.CAPACITY, False), (Cause.LEAK, False)]
+
+
 def test_nothing_known_is_still_a_sentence() -> None:
     (reason,) = reasons_of(OomEvent(device="cpu", step=1, requested=None))
 

@@ -57,6 +57,18 @@ def test_one_sentence() -> None:
     )
 
 
+def test_near_a_limit_the_leak_that_holds_most_is_named() -> None:
+    # given
+    leak = Reason(cause=Cause.LEAK, bytes=4 * GIB, enough=False, text="a leak was flagged at step 3", advice="clear it")
+    capacity = replace(leak, cause=Cause.CAPACITY, text="all is in use")
+    limits = (Limit(name="RLIMIT_AS", total=8 * GIB, free=312 * MIB),)
+    event = OomEvent(device="cpu", step=7, requested=None, limits=limits, process=6 * GIB)
+    # then
+    first = near_sentence(OomReport(shortage=event, reasons=(leak, capacity)))
+    assert first.endswith("at the limit its requests fail · leak: a leak was flagged at step 3")
+    assert near_sentence(OomReport(shortage=event, reasons=(capacity, leak))).endswith("its requests fail")
+
+
 def test_who_ends_a_process_depends_on_the_limit() -> None:
     def sentence(name: str) -> str:
         limits = (Limit(name=name, total=8 * GIB, free=312 * MIB),)
