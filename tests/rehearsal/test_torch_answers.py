@@ -29,5 +29,5 @@ def test_what_the_host_has_checked_is_as_it_is(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(torch, "_is_all_true", torch._is_all_true)
     valid_distributions()
     with pytest.raises(ValueError, match="constraint"):
-        torch.distributions.Categorical(probs=torch.tensor([-1.0, 2.0]))
+        torch.distributions.Categorical(probs=torch.tensor([-1.0, 2.0]), validate_args=True)
     assert torch.distributions.Categorical(probs=torch.tensor([0.5, 0.5])).entropy() > 0
