@@ -202,8 +202,14 @@ class FileWriter:
             self._thread = threading.Thread(target=self._work, name="tbmem files", daemon=True)
             try:
                 self._thread.start()
-            except RuntimeError:  # no room for its stack, as near the limit of ulimit -v: this thread has to
-                self._work()
+            except RuntimeError:  # no room for its stack, as near the limit of ulimit -v
+                self._thread = None
+                self._write_here()
+
+    def _write_here(self) -> None:
+        """Try once, in this thread, what waits: it is not to wait for a disk that refuses."""
+        waiting, self._waiting = self._waiting, deque()
+        self._failed += [job for job in waiting if not self._is_written(job)]
 
     def _work(self) -> None:
         while (job := self._take()) is not None:

@@ -49,14 +49,17 @@ def test_where_no_thread_can_start_files_are_written_all_the_same(monkeypatch: p
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    written: list[str] = []
-    writer = FileWriter(Guard())
+    disk, writer = Disk(), FileWriter(Guard())
     # when
-    writer.put("a", 1, lambda: written.append("a"))
-    answer = writer.ask(lambda: list(written), time.monotonic() + 60)
+    writer.put("a", 1, lambda: disk.write("a"))
+    answer = writer.ask(lambda: list(disk.written), _soon())
     # then
     assert answer == ["a"]
-    assert writer.end(time.monotonic() + 60) == []
+    # and a disk that refuses is not waited for
+    disk.refuses = True
+    writer.put("b", 1, lambda: disk.write("b"))
+    assert writer.unwritten == ["b"]
+    assert writer.end(_soon()) == ["b"]
 
 
 def test_a_disk_that_hangs_costs_no_more_than_its_memory(caplog: pytest.LogCaptureFixture) -> None:
