@@ -102,10 +102,7 @@ def main() -> int:
     with ThreadPoolExecutor(given.jobs) as pool:
         for name, row in zip((name for name, _ in tasks), pool.map(lambda each: each[1](), tasks), strict=True):
             done[name] = {"name": name, **row}
-            print(json.dumps({key: value for key, value in done[name].items() if key != "findings"}), file=sys.stderr)
-            if given.out:
-                with given.out.open("a") as file:
-                    file.write(json.dumps(done[name]) + "\n")
+            keep(done[name], given.out)
     shown = [row for name, row in done.items() if (given.only or "") in name]
     print(heading("programs.py: public programs" + (" with faults" if given.faults else "")))
     print(_table_of_faults(shown) if given.faults else _table_of_programs(shown))
@@ -135,6 +132,14 @@ def results(file: Path | None) -> dict[str, dict[str, Any]]:
         return {}
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     return {row["name"]: row for row in rows}
+
+
+def keep(row: Mapping[str, Any], file: Path | None) -> None:
+    """Print a result as a line of JSON, without its findings, and add it to the file."""
+    print(json.dumps({key: value for key, value in row.items() if key != "findings"}), file=sys.stderr, flush=True)
+    if file:
+        with file.open("a") as opened:
+            opened.write(json.dumps(row) + "\n")
 
 
 def absent(recipe: Recipe, checkouts: Path) -> str:

@@ -8,7 +8,7 @@ memory and the number of allocations. Of a program that decides by what it has c
 number differs, since nothing is computed on the simulated GPU; its peaks seldom do.
 
 Results are added to FILE, a line of JSON each, and what is there already is not run again. Exit code 0: at least nine
-of ten programs agree to the byte in both peaks, 1: fewer, 2: there is no GPU here.
+of ten programs agree to the byte in both peaks, 1: fewer, 2: there is no GPU here, or nothing ran on it to its end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from harness import heading, table
 from program_recipes import RECIPES, Recipe
-from programs import FINE, MIB, absent, prepared, results, run
+from programs import FINE, MIB, absent, keep, prepared, results, run
 
 SIMULATED = Path(__file__).resolve().with_name("on_simulated_gpu.py")
 COUNTERS = ("allocated_bytes.all.peak", "reserved_bytes.all.peak", "allocation.all.allocated")
@@ -44,11 +44,11 @@ def main() -> int:
     with ThreadPoolExecutor(given.jobs) as pool:
         for row in pool.map(lambda recipe: compared(recipe, given), wanted):
             done[row["name"]] = row
-            print(json.dumps(row), file=sys.stderr, flush=True)
-            if given.out:
-                with given.out.open("a") as file:
-                    file.write(json.dumps(row) + "\n")
+            keep(row, given.out)
     rows = [row for row in done.values() if row["real"]]
+    if not rows:
+        print(f"rehearsal_beside_gpu.py: no program of {given.checkouts} used the GPU and ended")
+        return 2
     print(heading(f"rehearsal_beside_gpu.py: {torch.cuda.get_device_name(0)}"))
     print(report(rows))
     return 0 if sum(map(agrees, rows)) >= WANTED * len(rows) else 1

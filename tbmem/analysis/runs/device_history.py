@@ -33,9 +33,9 @@ class RunPeak:
         best = min(self._highest)
         peak = replace(self._highest[best], total=self._total)
         recorded = self._highest.get((True, best[1]), peak)
-        return (
-            replace(peak, recorded=recorded.bytes, recorded_step=recorded.step) if recorded.bytes > peak.bytes else peak
-        )
+        if recorded.bytes <= peak.bytes:
+            return peak
+        return replace(peak, recorded=recorded.bytes, recorded_step=recorded.step)
 
     def add(self, samples: Sequence[MemorySample]) -> None:
         """Add samples; the same one may come twice."""
