@@ -284,6 +284,7 @@ class MemoryCallback(Lifecycle):
             # first: the following steps need memory themselves
             written = self._guard.run("out-of-memory report", flight.end, error)
             profiler.stop(error, has_snapshot=bool(written))
+            self._guard.run("monitor", monitor.conclude)
             self._report_end(monitor, profiler, error, deadline)
             there = self._guard.run("files", self._end_files, deadline)
             monitor._stop(error, deadline, self._unwritten)
@@ -312,6 +313,7 @@ class MemoryCallback(Lifecycle):
             snapshot=snapshot,
             guard=guard,
             on_window=lambda window: monitor.log(window),
+            on_cut=lambda: monitor.discard_peaks(devices=False),
             findings=lambda: list(monitor.findings),
             console=shows,
         )
@@ -356,9 +358,7 @@ class MemoryCallback(Lifecycle):
         findings = [short_run] if short_run is not None else []
         if self._run_folder is not None and profiler.ledger.windows:
             # read where files are written: the disk may not answer
-            explain = partial(
-                self._guard.run, "spikes in windows", _explained_spikes, monitor.findings, profiler.ledger
-            )
+            explain = partial(self._guard.run, "window spikes", _explained_spikes, monitor.findings, profiler.ledger)
             findings += self._run_folder.writer.ask(lambda: explain() or [], deadline) or []
         for finding in findings:
             monitor.report(replace(finding, rank=self._rank.rank))

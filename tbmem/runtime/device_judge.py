@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from tbmem.analysis.detector.detector import Detector
 from tbmem.analysis.detector.thresholds import available_bytes
 from tbmem.analysis.runs.device_history import RunPeak
 from tbmem.interruption import raise_interruption
-from tbmem.model.finding import Finding
+from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.run_summary import Peak
 from tbmem.model.sample import MemorySample
 from tbmem.present.lines import get_logger
@@ -102,6 +102,16 @@ class DeviceJudges:
     def close(self) -> list[Finding]:
         """End the run: what was still open."""
         return [finding for detector in self.detectors.values() for finding in detector.close()]
+
+    def verdicts(self, findings: Iterable[Finding]) -> list[Finding]:
+        """One finding per device that states its verdict; an out-of-memory error in ``findings`` takes precedence."""
+        ran_out = {finding.device: finding for finding in findings if finding.kind is FindingKind.OOM}
+        return [ran_out.get(name) or detector.verdict() for name, detector in self.detectors.items()]
+
+    def note_peaks(self, samples: Iterable[MemorySample]) -> None:
+        """Add samples that are not evaluated to the peaks."""
+        for sample in samples:
+            self.of(sample.device).peak.add([sample])
 
     def room(self, device: str) -> int | None:
         """Bytes of a device that are still free, if known."""

@@ -139,7 +139,7 @@ class MemoryMonitor(Lifecycle):
         self._every = self._thorough_step = self.config.log_every_n_steps
         self._step = self._judge_step = self._resumed_after = 0
         self._judge_time = 0.0
-        self._is_watching = self._samples_every_step = False
+        self._is_watching = self._samples_every_step = self._has_concluded = False
         self._new: list[MemorySample] = []
 
     def start(self) -> None:
@@ -199,9 +199,8 @@ class MemoryMonitor(Lifecycle):
         self._background.start()
         if self._peak_lines is not None:
             self._peak_lines.start()
-        for note in self._counters.notes():
-            if self._console:
-                get_logger().info("%s", note)
+        for note in self._counters.notes() if self._console else ():
+            get_logger().info("%s", note)
 
     def _open_counters(self, rank: Rank) -> Counters:
         reset = self.config.peaks == "step"
@@ -271,10 +270,10 @@ class MemoryMonitor(Lifecycle):
             self._guard.fail(PART, error)
             return ()
 
-    def discard_peaks(self) -> None:
-        """Discard the peaks since the last step: tbmem itself caused them."""
+    def discard_peaks(self, *, devices: bool = True) -> None:
+        """Discard the peaks since the last step, which tbmem itself caused; only the host's within a step."""
         if self._is_running and self._counters is not None:
-            self._guard.run(PART, self._counters.discard_peaks)
+            self._guard.run(PART, self._counters.discard_peaks, devices=devices)
 
     def log(self, record: LogRecord | list[MemorySample]) -> None:
         """Append a record, or samples, to the live log."""
@@ -303,8 +302,7 @@ class MemoryMonitor(Lifecycle):
 
     def situation(self) -> RunContext:
         """The current state of the run."""
-        last = self._devices.last
-        last |= {sample.device: sample for sample in self._new}
+        last = self._devices.last | {sample.device: sample for sample in self._new}
         return RunContext(self._step + 1, tuple(self.findings), last, (self._rank or Rank()).rank)
 
     def _stop(self, error: BaseException | None, deadline: float | None = None, unwritten: Sequence[str] = ()) -> None:
@@ -332,9 +330,7 @@ class MemoryMonitor(Lifecycle):
 
     def verdicts(self) -> list[Finding]:
         """One finding per device that states its verdict; an out-of-memory error takes precedence."""
-        ran_out = {finding.device: finding for finding in self.findings if finding.kind is FindingKind.OOM}
-        verdicts = [ran_out.get(name) or detector.verdict() for name, detector in self._devices.detectors.items()]
-        return [self._redaction.finding(verdict) for verdict in verdicts]
+        return [self._redaction.finding(verdict) for verdict in self._devices.verdicts(self.findings)]
 
     def _store(self, finding: Finding) -> None:
         if not finding.kind.is_quiet and len(self.findings) < _MAX_FINDINGS:
@@ -343,8 +339,7 @@ class MemoryMonitor(Lifecycle):
 
     def peaks(self) -> list[Peak]:
         """The highest usage of each device so far."""
-        for sample in self._new:
-            self._devices.of(sample.device).peak.add([sample])
+        self._devices.note_peaks(self._new)
         return self._devices.peaks
 
     @property
@@ -429,21 +424,27 @@ class MemoryMonitor(Lifecycle):
             samples = self._counters.sample(self._step + 1, thorough=True)
             self.log(CLOSE_ROWS)
             self.log([sample._replace(allocated=None) for sample in samples])
-            for sample in samples:
-                self._devices.of(sample.device).peak.add([sample])
+            self._devices.note_peaks(samples)
 
-    def _finish(self, error: BaseException | None) -> LogRecord:
-        self._new += self._skipped_samples()
+    def conclude(self) -> None:
+        """Report what was open when the last step ended; ``stop()`` does so as well."""
+        if self._has_concluded:
+            return
+        self._has_concluded, self._new = True, [*self._new, *self._skipped_samples()]
         last = [*self._judge(), *self._devices.close()]
-        verdicts = self.verdicts()
-        leaks = {verdict.subject: verdict for verdict in verdicts if verdict.kind is FindingKind.LEAK}
-        told = leaks.keys() & {finding.subject for finding in self.findings}
+        leaks = {verdict.subject for verdict in self.verdicts() if verdict.kind is FindingKind.LEAK}
+        told = leaks & {finding.subject for finding in self.findings}
         for finding in (each for each in last if each.subject not in told):
             self.report(finding)
+
+    def _finish(self, error: BaseException | None) -> LogRecord:
+        self.conclude()
+        verdicts = self.verdicts()
         if out_of_memory_in(error) is not None:
             self._guard.run(PART, self._add_unfinished_step)
         self.log(CLOSE_ROWS)
         # the last finding of a leak is its verdict, since its rate covers more steps
-        for verdict in (each for each in leaks.values() if each not in self.findings):
-            self._store(verdict)
+        for verdict in verdicts:
+            if verdict.kind is FindingKind.LEAK and verdict not in self.findings:
+                self._store(verdict)
         return log_end(self._step, verdicts, error, self.findings)

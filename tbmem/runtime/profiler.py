@@ -52,6 +52,7 @@ class MemoryProfiler(Lifecycle):
         snapshot: Memory history to record over the same windows; off by default.
         guard: Handles errors.
         on_window: Called with each window that was written, in the thread that wrote it.
+        on_cut: Called when a window has ended in the middle of a step.
         findings: Returns what was found in the run so far: which windows are kept depends on it.
         console: Whether the schedule's states are logged as they come.
         **overrides: Fields of ``config`` by name, such as ``active=5``.
@@ -69,6 +70,7 @@ class MemoryProfiler(Lifecycle):
         snapshot: SnapshotConfig | None = None,
         guard: Guard | None = None,
         on_window: Callable[[WindowRecord], object] = lambda record: None,
+        on_cut: Callable[[], object] = lambda: None,
         findings: Callable[[], Iterable[Finding]] = tuple,
         console: bool = True,
         **overrides: Any,
@@ -81,18 +83,15 @@ class MemoryProfiler(Lifecycle):
         self._snapshots: Snapshots
         self._next_spike: NextSpike | None = None
         self._console = ProfilerConsole(shows=console)
-        log = self._console.log
-        self._writer = WindowWriter(self.config.keep, self.ledger, self._guard, log, on_window, findings)
-        self._owns_folder = False
+        self._writer = WindowWriter(self.config.keep, self.ledger, self._guard, self._console.log, on_window, findings)
+        self._owns_folder, self._on_cut = False, on_cut
         self._addresses = AddressRecorder()
         self._window: Window | None = None
-        self._step = 0
+        self._step = self._nodes = self._step_nodes = self._resumed_after = self._expected = 0
         self.is_done = False
         """Nothing is on or scheduled: ``step()`` need not be called."""
         self._step_began = 0.0
         self._gave_way = self._awaits_resume = self._has_reported_end = self._is_too_large = False
-        self._nodes = self._step_nodes = 0
-        self._resumed_after = self._expected = 0
         self._interrupted: int | None = None  # the step at whose end an exception of the program came
 
     def __enter__(self) -> MemoryProfiler:
@@ -393,6 +392,7 @@ class MemoryProfiler(Lifecycle):
         if window.is_recording:
             self._guard.run(PART, window.forget_step)
         self._guard.run(PART, self._end_early, window, why)
+        self._on_cut()
         if PART in self._guard.failed:
             self._abandon()
 

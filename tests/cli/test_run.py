@@ -323,3 +323,36 @@ def test_switched_off_it_is_plain_python(tmp_path: Path) -> None:
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
     assert not (tmp_path / "runs").exists()
+
+
+_SPIKE = """
+import time, torch
+model = torch.nn.Linear(64, 64)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def draw(count):
+    return [torch.randn(16 << 20) for _ in range(count)]
+for step in range(1, 31):
+    if step == 5:
+        tensors = draw({count})
+        time.sleep({seconds})
+        del tensors
+    model(torch.randn(8, 64)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "seconds", "limit"), [(4, 0, "64 MiB"), (4, 0.5, "8 MiB")])
+def test_a_spike_in_a_recorded_step_is_told(count: int, seconds: float, limit: str, tmp_path: Path) -> None:
+    # given: 256 MiB in a step that a window records, or leaves because it is far larger than records may be
+    script = _write(tmp_path / "spike.py", _SPIKE.format(count=count, seconds=seconds))
+    # when
+    done = _run(tmp_path, "profiling.enabled=true", f"profiling.max_records={limit}", "--", script)
+    # then
+    verdict = next(line for line in done.stderr.splitlines() if "verdict" in line)
+    assert "SPIKE · step 5 reached a resident peak of" in verdict
+    if seconds:
+        assert "in step 5, of this tbmem" in done.stderr  # the run's peak, which is the program's
+    else:
+        assert "the spike of step 5, beyond what its window's other steps held: 256.00 MiB by spike.py:" in done.stderr

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import GrowthTest
 from tbmem.analysis.detector.low_water_marks import BLOCK, MarkedSeries
+from tbmem.analysis.detector.recorded_peaks import RecordedPeaks
 from tbmem.analysis.detector.spike_test import Excursion, ExcursionEvent, ExcursionKind, ResidentPeaks, SpikeTest
 from tbmem.analysis.detector.thresholds import CapacityTest, FragmentationTest
 from tbmem.config.schema import PatternsConfig
@@ -69,6 +70,7 @@ class SampleFeed:
             Channel.PEAK: SpikeTest(patterns.spike_percent, parse_bytes(patterns.min_spike)),
             Channel.HOST: SpikeTest(patterns.spike_percent, parse_bytes(patterns.min_resident_spike)),
         }
+        self._recorded = RecordedPeaks(patterns.spike_percent, parse_bytes(patterns.min_resident_spike))
         self._spike_share = patterns.spike_percent / 100
         self._capacity = CapacityTest(patterns.capacity_percent)
         self.fragments = FragmentationTest()
@@ -111,6 +113,9 @@ class SampleFeed:
                 self._interrupted = True
                 events += self._ended({channel: test.close() for channel, test in self._spikes.items()})
                 self._absent = self._last_absent
+            recorded = columns.step[0], columns.host_peak_rss[0], columns.allocated[0], columns.host_own[0]
+            self._recorded.add_recorded(*recorded)
+            self._updated.append((columns.step[0], columns.updated[0]))
         elif columns.step[0] > self._warmup:
             if self._interrupted:
                 self._resume(columns)
@@ -125,6 +130,11 @@ class SampleFeed:
             self._judge_heap(columns, events)
             self._judge_workers(columns, events)
             self.judged += len(columns.step)
+            if columns.device[0] == CPU:
+                self._recorded.add_plain(columns.step, columns.host_peak_rss)
+                events += self._recorded_spikes(columns.step[-1])
+        if not columns.profiled[0]:
+            self._recorded.note_level(columns.allocated[-1], columns.host_own[-1])
         self._note_free(columns, -1)
         self._last_absent = self._not_resident(columns, -1)
         resident, reserved = columns.host_rss[-1], columns.reserved[-1]
@@ -138,7 +148,17 @@ class SampleFeed:
 
     def close(self) -> list[Event]:
         """End the run: what is still open, and what was held back."""
-        return self._ended({channel: test.end() for channel, test in self._spikes.items()})
+        excursions = self._ended({channel: test.end() for channel, test in self._spikes.items()})
+        return [*self._recorded_spikes(), *excursions]
+
+    def _recorded_spikes(self, step: int | None = None) -> list[Event]:
+        """Spikes in recorded steps, known in ``step``; at the run's end in themselves."""
+        spikes = self._recorded.judged(ends=step is None)
+        updated = dict(self._updated)
+        return [
+            ExcursionEvent(step or spike.last_step, Channel.HOST, spike, updated.get(spike.first_step))
+            for spike in spikes
+        ]
 
     def _ended(self, excursions: Mapping[Channel, Iterable[Excursion]]) -> list[Event]:
         events: list[Event] = []

@@ -183,11 +183,10 @@ def spike(sample: MemorySample, event: ExcursionEvent, running: RunningAt = _UNK
     else:
         verb = "held" if channel is Channel.ALLOCATED else "reached"
         message = f"{step} {verb} {level}, {_above_usual(excursion)}"
-    message += _held_after(event) + _running(running)
-    recording = (
-        f"another run records it with {recording_of(excursion.first_step)}, and tbmem analyze shows what it holds"
-    )
-    advice = f"{ADVICE[FindingKind.SPIKE]}; {recording}"
+    message += _held_after(event) + _left_out(excursion) + _running(running)
+    shows = "tbmem analyze shows what it holds"
+    recording = f"another run records it with {recording_of(excursion.first_step)}, and {shows}"
+    advice = f"{ADVICE[FindingKind.SPIKE]}; {shows if excursion.left_out is not None else recording}"
     facts: dict[str, Any] = {"phase": phase, **_held_facts(event), **_line_facts(running)}
     return _of_excursion(FindingKind.SPIKE, sample, channel, excursion, message, advice=advice, **facts)
 
@@ -238,6 +237,12 @@ def _held_after(event: ExcursionEvent) -> str:
     return f", {format_signed(event.excursion.height)} of it still held at its end" if event.resident else ""
 
 
+def _left_out(excursion: Excursion) -> str:
+    """Of a step that was recorded: what of its peak is not the program's."""
+    own = excursion.left_out
+    return "" if own is None else f", without {format_bytes(own)} that tbmem had added while it recorded"
+
+
 def _held_facts(event: ExcursionEvent) -> dict[str, int]:
     return {"held_bytes": event.excursion.height} if event.resident else {}
 
@@ -275,6 +280,7 @@ def _of_excursion(
         "usual_bytes": excursion.usual,
         "height_bytes": excursion.height,
         **({"kept_free_bytes": excursion.kept} if excursion.kept else {}),
+        **({"left_out_bytes": excursion.left_out} if excursion.left_out is not None else {}),
         **others,
     }
     severity = Severity.WARNING if kind is FindingKind.SPIKE else Severity.INFO

@@ -69,6 +69,8 @@ class Excursion:
     kept: int | None = None
     """Where peak and usual are resident memory: bytes of the height that lay in what malloc had kept free, so that the
     peak does not show them."""
+    left_out: int | None = None
+    """Of a step that was recorded: bytes that tbmem had added to its resident peak, which are not in ``peak``."""
 
     @property
     def height(self) -> int:

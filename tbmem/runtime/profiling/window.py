@@ -217,6 +217,7 @@ class Window:
         try:
             with self._own_use.working(collects=True):
                 self._collect(self._trace)
+            self.result.host_after -= self._own_use.program_growth
         finally:
             self.discard()
             self.result.writing_seconds += time.perf_counter() - began

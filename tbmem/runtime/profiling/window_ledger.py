@@ -32,7 +32,7 @@ class WindowResult:
     host_before: int = 0
     """Resident bytes of the process before the profiler was on."""
     host_after: int = 0
-    """Resident bytes with all records collected."""
+    """The same with all records collected, less what the program itself has added meanwhile."""
     peak: int = 0
     """Bytes of the highest sample of its steps, to tell windows of one run from each other."""
 

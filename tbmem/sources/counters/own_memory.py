@@ -75,13 +75,20 @@ class OwnUse:
             rest = None if alive is None else self._heap.read().allocated
             self._collected += 0 if alive is None or rest is None else max(alive - rest, 0)
 
-    def give_back(self) -> None:
-        """Return the heap's free pages to the system (malloc_trim(3)) if the process has grown since the beginning.
+    @property
+    def records(self) -> int:
+        """Bytes added while the program ran that were records: as many as were collected."""
+        return min(max(self._between, 0), self._collected)
 
-        Of what was added while the program ran, as much as was collected were records.
-        """
+    @property
+    def program_growth(self) -> int:
+        """Bytes added while the program ran that were its own."""
+        return max(self._between, 0) - self.records
+
+    def give_back(self) -> None:
+        """Return the heap's free pages to the system (malloc_trim(3)) if the process has grown since the beginning."""
         trim = find_trim()
         with self.working():
             if trim is not None and self._account.resident() - self._before >= _WORTH_GIVING_BACK:
                 trim(0)
-        self._account.add(max(self._within + min(max(self._between, 0), self._collected), 0))
+        self._account.add(max(self._within + self.records, 0))

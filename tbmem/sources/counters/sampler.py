@@ -139,10 +139,10 @@ class Counters:
         """Update the memory of child processes; called in a separate thread."""
         self._host.refresh_workers()
 
-    def discard_peaks(self) -> None:
-        """Discard the peaks since the last sample, which tbmem itself has caused."""
+    def discard_peaks(self, *, devices: bool = True) -> None:
+        """Discard the peaks since the last sample, which tbmem itself has caused, by default those of devices too."""
         self._host.peak_rss()
-        for device in self._devices.values():
+        for device in self._devices.values() if devices else ():
             device.read()
 
     def close(self) -> None:

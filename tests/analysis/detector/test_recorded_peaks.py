@@ -1,0 +1,108 @@
+"""Spikes in steps that were recorded, between the memory of the records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tbmem.analysis.detector.recorded_peaks import RecordedPeaks
+from tbmem.analysis.detector.spike_test import Excursion
+from tests.conftest import MIB
+
+USUAL = 300
+
+
+def spikes(
+    recorded: Sequence[int],
+    *,
+    records: Sequence[int] = (0, 0, 0),
+    before: Sequence[int] = (USUAL,),
+    after: Sequence[int] = (USUAL,) * 40,
+    ends: bool = False,
+) -> list[Excursion]:
+    """What is found for the resident peaks of recorded steps and the bytes of their records, all in MiB."""
+    test = RecordedPeaks(spike_percent=5.0, min_spike=16 * MIB)
+    test.add_plain(range(1, len(before) + 1), [peak * MIB for peak in before])
+    test.note_level(100 * MIB, 0)
+    for step, (peak, added) in enumerate(zip(recorded, records, strict=True), len(before) + 1):
+        test.add_recorded(step, peak * MIB, (100 + added) * MIB, 0)
+    first = len(before) + len(recorded) + 1
+    test.add_plain(range(first, first + len(after)), [peak * MIB for peak in after])
+    return test.judged(ends=ends)
+
+
+def test_a_recorded_step_that_needed_far_more_is_a_spike_without_its_records() -> None:
+    # when: the second of three recorded steps
+    [spike] = spikes([302, 510, 306], records=[2, 4, 6])
+    # then
+    assert (spike.first_step, spike.last_step) == (3, 3)
+    assert (spike.peak, spike.usual, spike.left_out) == (506 * MIB, USUAL * MIB, 4 * MIB)
+
+
+def test_what_records_need_is_no_spike() -> None:
+    assert not spikes([400, 500, 600], records=[100, 200, 300])
+
+
+def test_a_spike_that_is_no_higher_than_its_records_is_not_told() -> None:
+    # 90 MiB more than usual, among records of 100 MiB
+    assert not spikes([300, 490, 300], records=[0, 100, 0])
+
+
+def test_steps_that_plain_ones_reach_as_well_are_none() -> None:
+    assert not spikes([300, 500, 300], after=[USUAL] * 20 + [490] + [USUAL] * 20)
+
+
+def test_windows_in_which_all_steps_are_high_show_no_spike() -> None:
+    # what malloc had kept free before is given back after the window
+    assert not spikes([500, 510, 505])
+
+
+def test_a_window_of_one_step_is_compared_with_plain_ones() -> None:
+    # given: the run ends with it
+    [spike] = spikes([500], records=[3], before=[USUAL] * 40, after=[], ends=True)
+    # then
+    assert spike.peak == 497 * MIB
+
+
+@pytest.mark.parametrize(("plain", "found"), [(5, 0), (12, 1)])
+def test_when_the_run_ends_few_plain_steps_are_enough(plain: int, found: int) -> None:
+    assert not spikes([300, 500, 300], after=[USUAL] * plain)
+    assert len(spikes([300, 500, 300], after=[USUAL] * plain, ends=True)) == found
+
+
+def test_a_window_that_is_open_when_the_run_ends_is_judged() -> None:
+    assert len(spikes([300, 500, 300], before=[USUAL] * 40, after=[], ends=True)) == 1
+
+
+def test_the_first_step_after_a_window_is_judged_as_well() -> None:
+    # a window that a step made too large has ended within it
+    [spike] = spikes([300, 301], records=[0, 1], after=[900] + [USUAL] * 40)
+    assert (spike.first_step, spike.peak, spike.left_out) == (4, 900 * MIB, None)
+
+
+def test_a_window_is_judged_once() -> None:
+    # given
+    test = RecordedPeaks(spike_percent=5.0, min_spike=16 * MIB)
+    test.add_plain(range(1, 41), [USUAL * MIB] * 40)
+    test.note_level(100 * MIB, None)
+    # when
+    for step, peak in enumerate([300, 500, None], 41):
+        test.add_recorded(step, peak and peak * MIB, 100 * MIB, None)
+    test.add_plain([44], [None])
+    # then
+    assert [len(test.judged()), len(test.judged()), len(test.judged(ends=True))] == [1, 0, 0]
+
+
+def test_what_malloc_does_not_tell_is_not_judged() -> None:
+    # given: its counters were not read in the recorded steps
+    test = RecordedPeaks(spike_percent=5.0, min_spike=16 * MIB)
+    test.add_plain(range(1, 41), [USUAL * MIB] * 40)
+    test.note_level(None, None)
+    # when
+    test.add_recorded(41, 900 * MIB, 100 * MIB, 0)
+    test.note_level(100 * MIB, 0)
+    test.add_recorded(42, 900 * MIB, None, 0)
+    test.add_recorded(43, None, 100 * MIB, 0)
+    # then
+    assert not test.judged(ends=True)
