@@ -32,6 +32,7 @@ _CATEGORIES = {
     "COMMUNICATION": "#1C0070",
     "FSDP": "#0C15F8",
     "Expert/MoE": "#7D0000",
+    "KV cache": "#B08FD8",
     "Attention": "#530025",
     "Embedding": "#7377FF",
     "Normalization": "#2AFD8F",

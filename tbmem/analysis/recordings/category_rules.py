@@ -23,6 +23,8 @@ from tbmem.model.stacks import Frame
 from tbmem.model.timeline import AllocationTimeline
 
 UNKNOWN = Category.UNKNOWN.name
+KV_CACHE = "KV cache"
+"""Label of keys and values that attention keeps of earlier tokens (transformers' ``cache_utils.py``, vLLM's caches)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +65,8 @@ _RULES: tuple[tuple[str, Category | None, tuple[str, ...]], ...] = (
     ("GRADIENT", Category.GRADIENT, ("autograd::engine", "run_backward", "accumulategrad", r"backward0\b")),
     ("PARAMETER", Category.PARAMETER, _LOADING),
     ("Expert/MoE", None, (r"\bmoe", r"moe\b", "expert", "router", "grouped_gemm", "grouped_mm")),
-    ("Attention", None, ("attention", r"attn", r"sdpa", "flash_", "kv_?cache", "rotary", r"\brope")),
+    (KV_CACHE, Category.BUFFER, ("kv_?cache", "cache_utils", "past_key_value", "cache_engine")),
+    ("Attention", None, ("attention", r"attn", r"sdpa", "flash_", "rotary", r"\brope")),
     ("Embedding", None, ("embedding", r"embed_tokens", r"\bwte\b")),
     ("Normalization", None, ("layer_?norm", "rms_?norm", "batch_?norm", "group_?norm")),
     ("Loss", None, ("cross_entropy", "nll_loss", "log_softmax", r"loss\b")),

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tbmem.analysis.diagnosis.advice import CONF
+from tbmem.analysis.recordings.category_rules import KV_CACHE
 from tbmem.analysis.recordings.result import DeviceAnalysis, Recommendation
 from tbmem.model.category import Category, word_of
-from tbmem.units import MIB, format_bytes, format_share
+from tbmem.units import GIB, MIB, format_bytes, format_share
 
 _NEVER_USED_PERCENT = 10
 _FRAGMENTED_PERCENT = 5
@@ -17,9 +18,11 @@ _ROUNDING_PERCENT = 5
 _CAPACITY_PERCENT = 90
 _MIN_PEAK = 16 * MIB
 """Smaller peaks get no recommendation on their categories."""
+_MIN_WEIGHTS = 1 * GIB  # the same of weights and of a KV cache, which nobody makes smaller without need
 _EXPANDABLE = "expandable_segments:True"
 _EXPAND = f"{CONF}={_EXPANDABLE}"
 _PERCENT_OF_PEAK = {
+    Category.PARAMETER: (60, "weights of fewer bits (bf16, 8 or 4 bit), or spread over GPUs (FSDP, tensor parallel)"),
     Category.ACTIVATION: (50, "torch.utils.checkpoint around the layers that repeat, or a smaller micro-batch"),
     Category.OPTIMIZER_STATE: (30, "ZeroRedundancyOptimizer or FSDP across ranks, or an 8-bit optimizer"),
     Category.TEMPORARY: (15, "foreach=False in the optimizer, if the peak is in its step"),
@@ -27,6 +30,11 @@ _PERCENT_OF_PEAK = {
 """By category: the share of the peak from which it is mentioned, and what to do."""
 _WITH = {Category.ACTIVATION: ", that of attention and of matrix products included,"}
 """What tables list by itself and torch counts to a category."""
+_KV_CACHE_PERCENT = 30
+_SMALLER_CACHE = (
+    "fewer or shorter sequences at a time, or a cache of fewer bits (vLLM: gpu_memory_utilization, max_model_len,"
+    " kv_cache_dtype; transformers: use_cache=False in training)"
+)
 
 
 class DeviceFacts(NamedTuple):
@@ -44,7 +52,10 @@ class DeviceFacts(NamedTuple):
 
 def recommendations_for(facts: DeviceFacts) -> tuple[Recommendation, ...]:
     """Recommendations, the most urgent first."""
-    rules = (_on_leaks, _on_out_of_memory, _on_cache, _on_fragments, _on_rounding, _on_capacity, _on_categories)
+    rules = (
+        *(_on_leaks, _on_out_of_memory, _on_cache, _on_fragments, _on_rounding, _on_capacity),
+        *(_on_categories, _on_kv_cache),
+    )
     return tuple(recommendation for rule in rules for recommendation in rule(facts))
 
 
@@ -62,7 +73,14 @@ def _on_leaks(facts: DeviceFacts) -> Iterator[Recommendation]:
 def _on_out_of_memory(facts: DeviceFacts) -> Iterator[Recommendation]:
     parts = facts.device.fragmentation
     failed, free, largest = parts.failing_request_bytes, parts.free_bytes, parts.largest_free_block_bytes or 0
-    if failed is None or not parts.failing_request_fits_free_sum or free is None or not _can_expand(facts):
+    if failed is None or free is None:
+        return
+    if not parts.failing_request_fits_free_sum:
+        text = f"Out of memory for {format_bytes(failed)} with {format_bytes(free)} free in all: not by fragmentation."
+        less = "less of what is alive at the peak (the tables by category and by line)"
+        yield Recommendation(message=text, setting=less, trigger="failing_request_bytes", value=failed, limit=free)
+        return
+    if not _can_expand(facts):
         return
     text = (
         f"Out of memory for {format_bytes(failed)} while {format_bytes(free)} lay free in pieces, the largest"
@@ -151,6 +169,7 @@ def _on_capacity(facts: DeviceFacts) -> Iterator[Recommendation]:
     if total and 100 * most > _CAPACITY_PERCENT * total:
         share = f"{format_share(most, total)} of the device"
         text = f"{format_bytes(most)} are needed at most, {share}: the next longer batch may not fit."
+        text += _no_fragmentation(facts)
         setting, limit = "a smaller batch with gradient accumulation", total * _CAPACITY_PERCENT / 100
         yield Recommendation(message=text, setting=setting, trigger="peak_bytes", value=most, limit=limit)
 
@@ -158,7 +177,8 @@ def _on_capacity(facts: DeviceFacts) -> Iterator[Recommendation]:
 def _on_categories(facts: DeviceFacts) -> Iterator[Recommendation]:
     peak = facts.device.peak
     for category, (percent, setting) in _PERCENT_OF_PEAK.items():
-        if peak.bytes < _MIN_PEAK or (category is Category.TEMPORARY and peak.phase != "OPTIMIZER"):
+        least = _MIN_WEIGHTS if category is Category.PARAMETER else _MIN_PEAK
+        if peak.bytes < least or (category is Category.TEMPORARY and peak.phase != "OPTIMIZER"):
             continue
         size, limit = facts.by_category.get(category, 0), peak.bytes * percent / 100
         if size > limit:
@@ -170,6 +190,28 @@ def _on_categories(facts: DeviceFacts) -> Iterator[Recommendation]:
                 value=size,
                 limit=limit,
             )
+
+
+def _on_kv_cache(facts: DeviceFacts) -> Iterator[Recommendation]:
+    peak = facts.device.peak.bytes
+    size = sum(share.bytes for share in facts.device.by_category if share.name == KV_CACHE)
+    limit = peak * _KV_CACHE_PERCENT / 100
+    if peak >= _MIN_WEIGHTS and size > limit:
+        yield Recommendation(
+            message=f"The KV cache is {format_bytes(size)}, {100 * size / peak:.0f} % of the peak.",
+            setting=_SMALLER_CACHE,
+            trigger="by_category.KV_CACHE",
+            value=size,
+            limit=limit,
+        )
+
+
+def _no_fragmentation(facts: DeviceFacts) -> str:
+    """A sentence where next to nothing was unused at the peak, so that no setting of the allocator gains anything."""
+    never_used, most = facts.device.never_used_bytes, facts.device.peak_reserved_bytes
+    if not most or never_used is None or 100 * never_used > _FRAGMENTED_PERCENT * most:
+        return ""
+    return f" Only {format_bytes(never_used)} of it were unused at the peak: fragmentation is not the reason."
 
 
 def _can_expand(facts: DeviceFacts) -> bool:

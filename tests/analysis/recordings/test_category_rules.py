@@ -22,6 +22,8 @@ def _label(frame: tuple[str, int, str], table: CategoryTable | None = None) -> t
         ("/w/moe/titan/models/moe.py", "forward", "Expert/MoE"),
         ("/w/model.py", "grouped_mm_experts", "Expert/MoE"),
         ("/w/models/attention.py", "forward", "Attention"),
+        ("/w/vllm/worker/cache_engine.py", "_allocate_kv_cache", "KV cache"),
+        ("/w/transformers/cache_utils.py", "update", "KV cache"),
         ("/w/torch/nn/functional.py", "scaled_dot_product_attention", "Attention"),
         ("/w/torch/nn/modules/linear.py", "forward", "Linear/MatMul"),
         ("/w/torch/optim/adamw.py", "_init_group", "OPTIMIZER_STATE"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tbmem.analysis.recordings.recommendations import DeviceFacts, recommendations_for
-from tbmem.analysis.recordings.result import Fragmentation, PeakMoment
+from tbmem.analysis.recordings.result import Fragmentation, PeakMoment, Share
 from tbmem.model.category import Category
 
 MIB = 1 << 20
@@ -24,12 +24,13 @@ def _figures(**given: Any) -> DeviceFacts:
         "total_bytes": 10_000 * MIB,
         "fragmentation": Fragmentation(),
         "suspects": (),
+        "by_category": (),
         **given,
     }
     others = {
-        name: values.pop(name, usual) for name, usual in (("by_category", {}), ("settings", {}), ("expandable", False))
+        name: values.pop(name, usual) for name, usual in (("categories", {}), ("settings", {}), ("expandable", False))
     }
-    return DeviceFacts(device=SimpleNamespace(**values), **others)
+    return DeviceFacts(device=SimpleNamespace(**values), by_category=others.pop("categories"), **others)
 
 
 def _triggers(**given: Any) -> list[str]:
@@ -44,6 +45,8 @@ FAILED = Fragmentation(
     failing_request_fits_free_sum=True,
     largest_free_block_bytes=20 * MIB,
 )
+FULL = replace(FAILED, free_bytes=20 * MIB, failing_request_fits_free_sum=False)
+LARGE = PeakMoment(bytes=1100 * MIB, event=1, ns=1, step=1, phase="FORWARD")
 
 
 COLLECTS = {"garbage_collection_threshold": 0.8}
@@ -78,14 +81,17 @@ def test_expandable_segments_are_recommended_unless_a_replay_saves_nothing(
             "largest_free_block_bytes",
         ),
         ({"total_bytes": 1100 * MIB}, "peak_bytes"),
-        ({"by_category": {Category.ACTIVATION: 500 * MIB}}, "by_category.ACTIVATION"),
-        ({"by_category": {Category.OPTIMIZER_STATE: 300 * MIB}}, "by_category.OPTIMIZER_STATE"),
+        ({"categories": {Category.ACTIVATION: 500 * MIB}}, "by_category.ACTIVATION"),
+        ({"categories": {Category.OPTIMIZER_STATE: 300 * MIB}}, "by_category.OPTIMIZER_STATE"),
+        ({"peak": LARGE, "categories": {Category.PARAMETER: 900 * MIB}}, "by_category.PARAMETER"),
+        ({"peak": LARGE, "by_category": (Share(name="KV cache", bytes=400 * MIB, count=2, percent=30),)}, "KV_CACHE"),
+        ({"fragmentation": FULL}, "failing_request_bytes"),
     ],
 )
 def test_each_trigger(given: dict[str, Any], trigger: str) -> None:
     [one] = recommendations_for(_figures(**given))
 
-    assert one.trigger == trigger
+    assert one.trigger.endswith(trigger)
     assert one.value > one.limit or trigger == "peak_bytes"
     assert any(character.isdigit() for character in one.message)
     assert one.setting
@@ -123,18 +129,33 @@ def test_whole_pages_of_expandable_segments_are_no_fragmentation() -> None:
     assert "PYTORCH" not in one.setting
 
 
+@pytest.mark.parametrize(("never_used", "says"), [(8, True), (49, True), (200, False), (None, False)])
+def test_what_fills_the_device_is_not_blamed_on_fragmentation(never_used: int | None, says: bool) -> None:
+    unused = None if never_used is None else never_used * MIB
+    [one] = recommendations_for(_figures(total_bytes=1100 * MIB, never_used_bytes=unused))
+
+    assert ("fragmentation is not the reason" in one.message) == says
+
+
+def test_without_room_for_a_request_no_setting_is_recommended() -> None:
+    [one] = recommendations_for(_figures(fragmentation=FULL))
+
+    assert one.message == "Out of memory for 50.00 MiB with 20.00 MiB free in all: not by fragmentation."
+    assert "PYTORCH" not in one.setting
+
+
 def test_a_small_peak_needs_no_advice_on_its_parts() -> None:
     peak = PeakMoment(bytes=8, event=1, ns=1, step=1, phase="FORWARD")
 
-    assert _triggers(peak=peak, by_category={Category.ACTIVATION: 8}) == []
+    assert _triggers(peak=peak, categories={Category.ACTIVATION: 8}) == []
 
 
 def test_temporaries_matter_in_the_optimizer_only() -> None:
     kinds = {Category.TEMPORARY: 400 * MIB}
     peak = PeakMoment(bytes=800 * MIB, event=1, ns=1, step=1, phase="OPTIMIZER")
 
-    assert _triggers(by_category=kinds) == []
-    assert _triggers(by_category=kinds, peak=peak) == ["by_category.TEMPORARY"]
+    assert _triggers(categories=kinds) == []
+    assert _triggers(categories=kinds, peak=peak) == ["by_category.TEMPORARY"]
 
 
 @pytest.mark.parametrize("never_used", [20 * MIB, None])
@@ -144,6 +165,6 @@ def test_what_the_peak_has_used_is_no_waste(fragmentation: Fragmentation, never_
 
 
 def test_categories_have_their_names_for_people() -> None:
-    [one] = recommendations_for(_figures(by_category={Category.OPTIMIZER_STATE: 300 * MIB}))
+    [one] = recommendations_for(_figures(categories={Category.OPTIMIZER_STATE: 300 * MIB}))
 
     assert one.message == "Optimizer state memory is 300.00 MiB, 38 % of the peak."
