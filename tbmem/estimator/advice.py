@@ -42,17 +42,18 @@ def alternatives_to(first: Estimate, estimate_all: EstimateAll) -> Iterator[Alte
     tried += _enough_ranks(first, estimate_all)
     if first.fit is not Fit.FITS:
         tried += _enough_parts(first, tried, estimate_all)
-    yield from (_alternative(change.name, estimate) for change, estimate in tried)
+    yield from (alternative(change.name, estimate) for change, estimate in tried)
     if first.fit is not Fit.FITS and not any(estimate.fit is Fit.FITS for _, estimate in tried):
         together = _combined(first, tried, estimate_all)
-        yield from (_alternative(change.name, estimate) for change, estimate in together)
+        yield from (alternative(change.name, estimate) for change, estimate in together)
     largest, is_limit = _largest_batch(first, estimate_all)
     if largest is not None:
         what = "the largest that is not tight" if is_limit else "larger ones were not tried"
-        yield _alternative(f"batch {largest.job.batch}, {what}", largest)
+        yield alternative(f"batch {largest.job.batch}, {what}", largest)
 
 
-def _alternative(change: str, estimate: Estimate) -> Alternative:
+def alternative(change: str, estimate: Estimate) -> Alternative:
+    """The estimate with a change as an alternative to the one without."""
     allocated, reserved = estimate.peak_allocated, estimate.peak_reserved
     return Alternative(
         change=change, allocated=allocated, reserved=reserved, fit=estimate.fit, batch=estimate.job.batch

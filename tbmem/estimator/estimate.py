@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tbmem.analysis.allocator.settings import AllocatorSettings, parse_settings
-from tbmem.analysis.estimates.fit import Estimate, Fit, estimate_from_run
+from tbmem.analysis.diagnosis.advice import CONF
+from tbmem.analysis.estimates.fit import Alternative, Estimate, Fit, estimate_from_run
 from tbmem.analysis.estimates.timeline import timeline_of_run
 from tbmem.errors import UsageError
-from tbmem.estimator.advice import alternatives_to
+from tbmem.estimator.advice import alternative, alternatives_to
 from tbmem.estimator.factory_files import refuse_without_function
 from tbmem.estimator.worker import simulate_jobs
 from tbmem.model.files import ESTIMATE_SUFFIX, TIMELINE_SUFFIX, atomic_write
@@ -23,6 +24,9 @@ from tbmem.model.job import Job
 from tbmem.model.simulated_run import SimulatedRun
 from tbmem.model.timeline import save_timeline
 from tbmem.present.text.estimate import estimate_view
+
+_WORTH_IT = 0.01
+"""Share of the reserved peak that another setting of the allocator must save to be an alternative."""
 
 
 def estimate_job(
@@ -56,8 +60,18 @@ def estimate_job(
     result = replace(results[0], gpus=tuple(each.as_fit for each in results))
     wanted = result.fit is not Fit.FITS if alternatives is None else alternatives
     if wanted and not job.inference:
-        result = replace(result, alternatives=tuple(alternatives_to(result, estimators[0].estimate_all)))
+        others = alternatives_to(result, estimators[0].estimate_all)
+        result = replace(result, alternatives=(*_in_expandable_segments(result, done[0], estimators[0]), *others))
     return result, done[0]
+
+
+def _in_expandable_segments(first: Estimate, run: SimulatedRun, estimator: Estimator) -> Iterator[Alternative]:
+    """The same run in segments that grow, where that saves anything to speak of."""
+    settings = replace(estimator.settings, expandable_segments=True)
+    change = f"{CONF}=expandable_segments:True"
+    expanded = alternative(change, replace(estimator, settings=settings).estimate(first.job, run))
+    if first.peak_reserved - expanded.reserved >= _WORTH_IT * first.peak_reserved:
+        yield expanded
 
 
 def write_estimate(

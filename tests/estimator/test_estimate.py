@@ -94,6 +94,29 @@ def test_alternatives_come_by_themselves_where_it_does_not_fit(estimate: Callabl
     assert large.alternatives
 
 
+def test_segments_that_grow_are_an_alternative_where_they_save_memory(estimate: Callable[..., Estimate]) -> None:
+    # given: ever larger blocks, of which each finds the segments of those before too small
+    count = 10
+    numbers = np.arange(count)
+    growing = replace(
+        run_of(JOB),
+        size=(numbers + 1) * GIB,
+        alloc_event=2 * numbers,
+        free_event=2 * numbers + 1,
+        **{name: np.zeros(count, np.int64) for name in ("step", "phase", "stream", "operator")},
+        category=np.full(count, Category.ACTIVATION),
+        **{name: np.full(count, -1) for name in ("module", "stack")},
+    )
+    # when
+    result = estimate(JOB, "a100-40gb", True, lambda jobs: [growing] * len(jobs))
+    constant = estimate(JOB, "a100-40gb", True)
+    # then
+    first = result.alternatives[0]
+    assert first.change == "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+    assert (result.peak_reserved, first.reserved, first.fit) == (55 * GIB, 10 * GIB, Fit.FITS)
+    assert not any("expandable" in each.change for each in constant.alternatives)
+
+
 @pytest.mark.usefixtures("estimate")
 def test_options_are_those_of_the_command_and_what_is_not_given_follows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "simulate_jobs", lambda jobs: [run_of(job) for job in jobs])

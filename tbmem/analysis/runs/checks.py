@@ -116,7 +116,7 @@ def _check_baseline(device: DeviceHistory, baseline: Mapping[str, int], toleranc
 def _check_level(device: DeviceHistory, level: int, base: int, tolerance: float) -> Result:
     change = Change(name="level", before=base, after=level)
     message = f"level at the end {format_bytes(level)}, {_baseline_text(change, tolerance)}"
-    result = _compare(device, "baseline", level, base * (1 + tolerance), message)
+    result = _compare(device, "baseline-level", level, base * (1 + tolerance), message)
     is_small = not is_material(change, device.peak.bytes if device.peak is not None else 0)
     return replace(result, holds=result.holds or is_small)
 
