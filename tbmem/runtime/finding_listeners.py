@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
-from tbmem.errors import UsageError
+from tbmem.errors import UsageError, described
 from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import LogRecord
 from tbmem.runtime.process.guard import Guard
@@ -17,6 +18,8 @@ GROUP = "tbmem.on_finding"
 """Entry points by which a package adds a listener of its own."""
 _JOIN_SECONDS = 5.0
 """Maximum time that the end of a run waits for listeners: a web server may not answer."""
+_MOST_FAILURES = 3
+"""Failures running after which a listener is switched off."""
 _WAITING = 100
 """Findings that may wait; of more the oldest are left out."""
 
@@ -37,7 +40,8 @@ def listeners_of(on_finding: Listener | Sequence[Listener]) -> tuple[Listener, .
 class FindingListeners:
     """A sink that passes findings on, in a thread of its own: what a listener does may take any time.
 
-    A listener that raises is logged once and called no more. Suspicions and what they turn out to be are left out, as
+    A listener that raises is logged and called again with the next finding, since a web server may be away for a while;
+    it is switched off when it has failed three times running. Suspicions and what they turn out to be are left out, as
     they are on the console.
     """
 
@@ -45,6 +49,7 @@ class FindingListeners:
 
     def __init__(self, listeners: Iterable[Listener], guard: Guard) -> None:
         self._listeners = list(listeners)
+        self._failures: Counter[Listener] = Counter()  # of each, running
         self._guard = guard
         self._has_loaded = False
         self._written = self._heard = 0  # each by one thread
@@ -79,8 +84,19 @@ class FindingListeners:
         try:
             listener(finding)
         except BaseException as error:  # SystemExit as well: it would end this thread, and with it the other listeners
+            self._failed(listener, finding, error)
+        else:
+            self._failures[listener] = 0
+
+    def _failed(self, listener: Listener, finding: Finding, error: BaseException) -> None:
+        name = f"on_finding {getattr(listener, '__qualname__', listener)!s}"
+        self._failures[listener] += 1
+        if self._failures[listener] >= _MOST_FAILURES:
             self._listeners.remove(listener)
-            self._guard.switch_off(f"on_finding {getattr(listener, '__qualname__', listener)!s}", error)
+            self._guard.switch_off(name, error)
+        else:
+            what = f"{name} failed for {finding.kind.label} at step {finding.last_step}"
+            self._guard.note(f"{what}: {described(error)}")
 
 
 def _installed() -> list[Listener]:

@@ -50,24 +50,43 @@ def test_one_function_or_several() -> None:
     assert listeners_of([print, repr]) == (print, repr)
 
 
-def test_one_that_raises_is_told_and_called_no_more_and_the_others_are() -> None:
+def test_one_that_goes_on_raising_is_told_and_switched_off_and_the_others_are_called() -> None:
     # given
     heard, calls, guard = [], [], Guard()
 
     def broken(finding: Finding) -> None:
         calls.append(finding)
-        raise ConnectionError("no network")
+        raise ConnectionError("no network\nat all")
 
     listeners = FindingListeners([broken, heard.append], guard)
     # when
-    listeners.write([_finding(FindingKind.LEAK), _finding(FindingKind.SPIKE)])
+    listeners.write([_finding(FindingKind.LEAK)] * 5)
     listeners.close()
     # then
-    assert len(calls) == 1
-    assert len(heard) == 2
-    (problem,) = guard.problems
-    assert "broken" in problem
-    assert problem.endswith("is off: ConnectionError: no network")
+    assert len(calls) == 3
+    assert len(heard) == 5
+    first, _, last = guard.problems
+    assert "broken failed for LEAK at step" in first
+    assert first.endswith(": ConnectionError: no network")
+    assert last.endswith("broken is off: ConnectionError: no network")
+
+
+def test_one_that_fails_now_and_then_stays_on() -> None:
+    # given: a web server that is away for every second finding
+    calls, guard = [], Guard()
+
+    def unsteady(finding: Finding) -> None:
+        calls.append(finding)
+        if len(calls) % 2:
+            raise TimeoutError
+
+    listeners = FindingListeners([unsteady], guard)
+    # when
+    listeners.write([_finding(FindingKind.LEAK)] * 9)
+    listeners.close()
+    # then
+    assert len(calls) == 9
+    assert not any("is off" in problem for problem in guard.problems)
 
 
 def test_one_that_exits_ends_neither_the_thread_nor_the_others() -> None:
@@ -83,7 +102,7 @@ def test_one_that_exits_ends_neither_the_thread_nor_the_others() -> None:
     listeners.close()
     # then
     assert len(heard) == 2
-    assert guard.problems[0].endswith("is off: SystemExit: 3")
+    assert guard.problems[0].endswith(": SystemExit: 3")
 
 
 def test_one_that_hangs_holds_up_neither_the_log_nor_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+from tbmem.errors import described
 from tbmem.interruption import raise_interruption
 from tbmem.present.lines import get_logger
 
@@ -67,8 +68,7 @@ class Guard:
         """Switch ``part`` off and log the error, whatever it is: for threads of tbmem's own."""
         if part not in self.failed:
             self.failed.add(part)
-            reason = (str(error).splitlines() or [""])[0]  # CUDA's errors have several lines
-            self.note(f"{part} is off: {type(error).__name__}: {reason}", "; training goes on")
+            self.note(f"{part} is off: {described(error)}", "; training goes on")
             get_logger().debug("%s failed", part, exc_info=error)
 
     def note(self, problem: str, more: str = "") -> None:
