@@ -187,6 +187,8 @@ class End(TypedDict, total=False):
     steps: Count
     verdicts: list[dict[str, Any]]
     exception: str | None
+    exception_text: str | None
+    exception_line: str | None
     out_of_memory: bool
 
 

@@ -19,12 +19,14 @@ from typing import Any, Protocol
 import torch
 
 from tbmem.config.schema import MonitorConfig
+from tbmem.errors import described
 from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import SCHEMA_VERSION, LogRecord, RowBuilder, SampleRow
 from tbmem.model.sample import MemorySample
 from tbmem.present.lines import get_logger, memory_line, signal_line
 from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.lifecycle import Process, Rank
+from tbmem.sources.program.raised import raised_at
 from tbmem.sources.runs.process_identity import this_process
 from tbmem.sources.torch_state.out_of_memory import ran_out_of_memory
 
@@ -253,14 +255,17 @@ def log_header(rank: Rank, config: MonitorConfig, about: Mapping[str, Any]) -> L
 
 
 def log_end(
-    steps: int, verdicts: Sequence[Finding], error: BaseException | None, findings: Sequence[Finding]
+    steps: int, verdicts: Sequence[Finding], error: BaseException | None, findings: Sequence[Finding], *, redacts: bool
 ) -> LogRecord:
-    """The live log's last record: how the run ended."""
+    """The live log's last record: how the run ended; ``redacts``: without an exception's text, which may hold data."""
+    line = None if error is None else raised_at(error)
     return {
         "type": "end",
         "time": time.time(),
         "steps": steps,
         "verdicts": [verdict.to_dict() for verdict in verdicts],
         "exception": None if error is None else type(error).__name__,
+        "exception_text": None if error is None or redacts else described(error).partition(": ")[2],
+        "exception_line": None if line is None else str(line),
         "out_of_memory": ran_out_of_memory(error, findings),
     }

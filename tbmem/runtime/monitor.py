@@ -447,4 +447,4 @@ class MemoryMonitor(Lifecycle):
         for verdict in verdicts:
             if verdict.kind is FindingKind.LEAK and verdict not in self.findings:
                 self._store(verdict)
-        return log_end(self._step, verdicts, error, self.findings)
+        return log_end(self._step, verdicts, error, self.findings, redacts=self._redaction.is_on)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -191,13 +191,14 @@ class RunStatus:
     standing: Standing
     text: str  # for people: ``'ended by ValueError'``
     ended_by: str | None = None  # an exception or a signal
+    detail: str = ""  # of an exception: ``': no labels · at train.py:31  raise ValueError(...)'``
     age: float | None = None  # seconds since the last line; ``None`` where no line has a time
     ranks: tuple[str, ...] = ()  # ranks whose status differs: ``'rank 1 died without an end: killed?'``
 
     @property
     def sentence(self) -> str:
-        """The text with the ranks that differ: ``'running · rank 1 ended by ValueError'``."""
-        return " · ".join((self.text, *self.ranks))
+        """The text, its detail and the ranks that differ: ``'running · rank 1 ended by ValueError'``."""
+        return " · ".join((self.text + self.detail, *self.ranks))
 
     def to_dict(self) -> dict[str, Any]:
         """The status under the names that every JSON answer uses."""
@@ -214,10 +215,17 @@ def end_status(exception: str | None, out_of_memory: bool) -> RunStatus:
     return RunStatus(Standing.ENDED, "ended in order")
 
 
+def _exception_detail(end: End) -> str:
+    """Text and line of the exception that ended a run, where its log has them."""
+    text, line = end.get("exception_text"), end.get("exception_line")
+    return (f": {text}" if text else "") + (f" · at {line}" if line else "")
+
+
 def rank_status(state: RankState, now: float) -> RunStatus:
     """Status of one rank; ``now`` is Unix time in seconds."""
     if state.end is not None:
-        return end_status(state.end.get("exception"), state.end.get("out_of_memory", False))
+        status = end_status(state.end.get("exception"), state.end.get("out_of_memory", False))
+        return replace(status, detail=_exception_detail(state.end))
     if state.signal is not None:
         name = state.signal.get("name") or "a signal"
         return RunStatus(Standing.TERMINATED, f"ended by {name}", name)
@@ -250,7 +258,7 @@ def run_status(states: Sequence[RankState], now: float) -> RunStatus:
     for text, numbers in others.items():
         names = ", ".join(map(str, numbers[:_MAX_NAMED_RANKS])) + " …" * (len(numbers) > _MAX_NAMED_RANKS)
         ranks.append(f"rank{'s' * (len(numbers) > 1)} {names} {text}")
-    return RunStatus(first.standing, first.text, first.ended_by, min(ages, default=None), tuple(ranks))
+    return replace(first, age=min(ages, default=None), ranks=tuple(ranks))
 
 
 def skipped_note(skipped: int) -> str:

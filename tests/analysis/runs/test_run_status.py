@@ -51,6 +51,26 @@ def test_one_rank(
     assert (status.standing, status.text) == (standing, text)
 
 
+@pytest.mark.parametrize(
+    ("text", "line", "sentence"),
+    [
+        (
+            "no labels",
+            "train.py:31  raise ValueError",
+            "ended by KeyError: no labels · at train.py:31  raise ValueError",
+        ),
+        (None, "train.py:31", "ended by KeyError · at train.py:31"),
+        ("", None, "ended by KeyError"),
+    ],
+)
+def test_an_exception_is_told_with_its_text_and_line(
+    text: str | None, line: str | None, sentence: str, make_sample: MakeSample
+) -> None:
+    end = {**END, "exception": "KeyError", "exception_text": text, "exception_line": line}
+
+    assert run_status([_state(make_sample, end=end)], 0.0).sentence == sentence
+
+
 def test_before_the_first_step_it_starts() -> None:
     state = RankState()
     state.add(MonitorLog(headers=[{"started": 999.0}]))
