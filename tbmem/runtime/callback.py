@@ -21,6 +21,7 @@ from tbmem.model.redaction import NOTHING_REDACTED, Redaction, redacted_lines
 from tbmem.model.run_summary import RunSummary
 from tbmem.present.lines import console_handler, get_logger
 from tbmem.present.text.run_end import summary_lines
+from tbmem.runtime.evidence.recorded_traces import RecordedTraces
 from tbmem.runtime.finding_listeners import Listener, listeners_of
 from tbmem.runtime.metric_sinks import Sinks, find_sinks
 from tbmem.runtime.monitor import MemoryMonitor
@@ -29,7 +30,6 @@ from tbmem.runtime.process.cell_runs import CellRuns
 from tbmem.runtime.process.lifecycle import Lifecycle, Process, Rank, find_rank
 from tbmem.runtime.process.run_folder import RunFolder, open_run_folder, unwritten_line
 from tbmem.runtime.profiler import MemoryProfiler
-from tbmem.runtime.profiling.window_ledger import WindowLedger
 from tbmem.runtime.run_observer import RunObservers
 from tbmem.sources.counters.devices import check_devices
 from tbmem.sources.counters.own_memory import own_memory
@@ -284,8 +284,9 @@ class MemoryCallback(Lifecycle):
             # first: the following steps need memory themselves
             written = self._guard.run("out-of-memory report", flight.end, error)
             profiler.stop(error, has_snapshot=bool(written))
-            self._guard.run("monitor", monitor.conclude)
-            self._report_end(monitor, profiler, error, deadline)
+            traces = RecordedTraces(profiler.ledger, self._run_folder, self._guard, deadline)
+            self._guard.run("monitor", monitor.conclude, traces.excess)
+            self._report_end(monitor, profiler, error, traces)
             there = self._guard.run("files", self._end_files, deadline)
             monitor._stop(error, deadline, self._unwritten)
             self._guard.run("summary", self._sum_up, monitor, profiler, error, there)
@@ -351,16 +352,11 @@ class MemoryCallback(Lifecycle):
         return redaction
 
     def _report_end(
-        self, monitor: MemoryMonitor, profiler: MemoryProfiler, error: BaseException | None, deadline: float
+        self, monitor: MemoryMonitor, profiler: MemoryProfiler, error: BaseException | None, traces: RecordedTraces
     ) -> None:
         # after an exception the reason for a short run is known
         short_run = profiler.short_run() if error is None else None
-        findings = [short_run] if short_run is not None else []
-        if self._run_folder is not None and profiler.ledger.windows:
-            # read where files are written: the disk may not answer
-            explain = partial(self._guard.run, "window spikes", _explained_spikes, monitor.findings, profiler.ledger)
-            findings += self._run_folder.writer.ask(lambda: explain() or [], deadline) or []
-        for finding in findings:
+        for finding in [*([] if short_run is None else [short_run]), *traces.explained(monitor.findings)]:
             monitor.report(replace(finding, rank=self._rank.rank))
 
     def _end_files(self, deadline: float) -> Set[Path] | None:
@@ -440,10 +436,3 @@ def _end_run_of_cell(callback: object) -> None:
     if isinstance(callback, MemoryCallback) and callback.is_active and callback._thread == threading.get_ident():
         get_logger().info("the run in %s ends: its cell has started another one", callback.folder)
         callback.stop()
-
-
-def _explained_spikes(findings: list[Finding], ledger: WindowLedger) -> list[Finding]:
-    # imported late: it loads the trace reader, which would delay the start
-    from tbmem.runtime.evidence.spike_explainer import explain_spikes
-
-    return explain_spikes(findings, ledger.recorded)

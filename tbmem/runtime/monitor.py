@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tbmem.analysis.detector.detector import Detector
+from tbmem.analysis.detector.recorded_peaks import Excess, unknown
 from tbmem.config.load import override_section
 from tbmem.config.schema import EvidenceConfig, MonitorConfig, OomConfig, PatternsConfig, SnapshotConfig
 from tbmem.errors import TbmemError
@@ -137,8 +138,7 @@ class MemoryMonitor(Lifecycle):
         self._owns_folder = False
         self._accumulation = AccumulationNotice()
         self._every = self._thorough_step = self.config.log_every_n_steps
-        self._step = self._judge_step = self._resumed_after = 0
-        self._judge_time = 0.0
+        self._step, self._judge_step, self._resumed_after, self._judge_time = 0, 0, 0, 0.0
         self._is_watching = self._samples_every_step = self._has_concluded = False
         self._new: list[MemorySample] = []
 
@@ -426,12 +426,12 @@ class MemoryMonitor(Lifecycle):
             self.log([sample._replace(allocated=None) for sample in samples])
             self._devices.note_peaks(samples)
 
-    def conclude(self) -> None:
-        """Report what was open when the last step ended; ``stop()`` does so as well."""
+    def conclude(self, excess: Excess = unknown) -> None:
+        """Report what was open, as ``stop()`` does; ``excess`` tells more of recorded steps."""
         if self._has_concluded:
             return
-        self._has_concluded, self._new = True, [*self._new, *self._skipped_samples()]
-        last = [*self._judge(), *self._devices.close()]
+        self._has_concluded, self._new = True, self._new + self._skipped_samples()
+        last = [*self._judge(), *self._devices.close(excess)]
         leaks = {verdict.subject for verdict in self.verdicts() if verdict.kind is FindingKind.LEAK}
         told = leaks & {finding.subject for finding in self.findings}
         for finding in (each for each in last if each.subject not in told):

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import GrowthTest
 from tbmem.analysis.detector.low_water_marks import BLOCK, MarkedSeries
-from tbmem.analysis.detector.recorded_peaks import RecordedPeaks
+from tbmem.analysis.detector.recorded_peaks import Excess, RecordedPeaks, unknown
 from tbmem.analysis.detector.spike_test import Excursion, ExcursionEvent, ExcursionKind, ResidentPeaks, SpikeTest
 from tbmem.analysis.detector.thresholds import CapacityTest, FragmentationTest
 from tbmem.config.schema import PatternsConfig
@@ -132,7 +132,7 @@ class SampleFeed:
             self.judged += len(columns.step)
             if columns.device[0] == CPU:
                 self._recorded.add_plain(columns.step, columns.host_peak_rss)
-                events += self._recorded_spikes(columns.step[-1])
+                events += [self._spike_event(columns.step[-1], each) for each in self._recorded.judged()]
         if not columns.profiled[0]:
             self._recorded.note_level(columns.allocated[-1], columns.host_own[-1])
         self._note_free(columns, -1)
@@ -146,19 +146,14 @@ class SampleFeed:
             events.sort(key=_order)
         return events
 
-    def close(self) -> list[Event]:
-        """End the run: what is still open, and what was held back."""
+    def close(self, excess: Excess = unknown) -> list[Event]:
+        """End the run: what is still open, what was held back, and recorded steps, of which ``excess`` tells more."""
         excursions = self._ended({channel: test.end() for channel, test in self._spikes.items()})
-        return [*self._recorded_spikes(), *excursions]
+        recorded = [self._spike_event(each.last_step, each) for each in self._recorded.ended(excess)]
+        return [*recorded, *excursions]
 
-    def _recorded_spikes(self, step: int | None = None) -> list[Event]:
-        """Spikes in recorded steps, known in ``step``; at the run's end in themselves."""
-        spikes = self._recorded.judged(ends=step is None)
-        updated = dict(self._updated)
-        return [
-            ExcursionEvent(step or spike.last_step, Channel.HOST, spike, updated.get(spike.first_step))
-            for spike in spikes
-        ]
+    def _spike_event(self, step: int, spike: Excursion) -> ExcursionEvent:
+        return ExcursionEvent(step, Channel.HOST, spike, dict(self._updated).get(spike.first_step))
 
     def _ended(self, excursions: Mapping[Channel, Iterable[Excursion]]) -> list[Event]:
         events: list[Event] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median_low
 from typing import NamedTuple
 
@@ -12,13 +12,25 @@ from tbmem.analysis.detector.spike_test import Excursion, ExcursionKind
 _PLAIN = 256
 """Plain steps that are remembered."""
 _ENOUGH, _FEW = 32, 8
-"""Plain steps from which on recorded ones are judged at once, and when the run ends."""
+"""Plain steps from which on those of a window are judged at once, and when the run ends."""
+_MOST = 4
+"""Recorded steps that are compared in their traces, which takes a fraction of a second each: the highest."""
+_CONFIRMED = 0.5
+"""Part of a spike's height that its tensors must have."""
+
+
+Excess = Callable[[int], "int | None"]
+"""Returns the bytes of tensors by which a recorded step has passed the others of its window; ``None`` if unknown."""
+
+
+def unknown(step: int) -> None:
+    """No recording tells more of a step."""
 
 
 class _Step(NamedTuple):
     number: int
     peak: int  # resident, in bytes, without what tbmem has added since the last plain step
-    added: int  # that, in bytes
+    added: int | None = None  # that, in bytes; ``None`` for a plain step
 
 
 class RecordedPeaks:
@@ -26,8 +38,9 @@ class RecordedPeaks:
 
     The records lie in malloc's heap, which is read at the end of each step: what it has grown by since the last plain
     step is left out of the peak. It is at least what was recorded until then, unless the program has freed as much. A
-    recorded step is a spike only where it passes every plain step, and the lowest of its own window, by a spike's
-    height and once more by what was left out, which may lie between the program's blocks.
+    recorded step may be a spike where it passes every plain step, and the lowest of its own window, by a spike's height
+    and once more by what was left out. Since the records also lie between the program's blocks, so that malloc needs
+    more for the same tensors, it is one only if its trace shows these, which is known when the run ends.
 
     Args:
         spike_percent: Height in per cent of the usual peak from which on a step is a spike.
@@ -41,6 +54,7 @@ class RecordedPeaks:
         self._before: tuple[int, int] | None = None  # malloc's and tbmem's bytes after the last plain step
         self._window: list[_Step] = []
         self._ended: list[tuple[Sequence[_Step], Sequence[_Step]]] = []
+        self._unconfirmed: list[Excursion] = []
 
     def add_recorded(self, step: int, peak: int | None, heap: int | None, own: int | None) -> None:
         """Add a step that was recorded, or was run in a warm-up for it; ``heap`` and ``own`` as in ``note_level``."""
@@ -53,7 +67,7 @@ class RecordedPeaks:
         """Add plain steps that follow each other; the first after a window, which may have ended in it, is judged."""
         if self._window and peaks:
             first, *peaks = peaks
-            self._end_window([_Step(steps[0], first, 0)] if first is not None else [])
+            self._end_window([_Step(steps[0], first)] if first is not None else [])
         self._plain.extend(peak for peak in peaks if peak is not None)
 
     def note_level(self, heap: int | None, own: int | None) -> None:
@@ -66,22 +80,31 @@ class RecordedPeaks:
             self._ended.append((self._window, after))
             self._window = []
 
-    def judged(self, *, ends: bool = False) -> list[Excursion]:
-        """The spikes in windows that have ended, once there are enough plain steps or the run ``ends``."""
-        if ends:
-            self._end_window()
-        if not self._ended or len(self._plain) < (_FEW if ends else _ENOUGH):
+    def judged(self) -> list[Excursion]:
+        """The spikes in the first steps after windows, once there are enough plain steps."""
+        return self._judged(_ENOUGH)
+
+    def ended(self, excess: Excess) -> list[Excursion]:
+        """The spikes that are known when the run ends, those in recorded steps among them."""
+        self._end_window()
+        spikes = self._judged(_FEW)
+        highest = sorted(self._unconfirmed, key=lambda spike: -spike.height)[:_MOST]
+        return spikes + [spike for spike in highest if (excess(spike.first_step) or 0) >= _CONFIRMED * spike.height]
+
+    def _judged(self, enough: int) -> list[Excursion]:
+        if not self._ended or len(self._plain) < enough:
             return []
         ended, self._ended = self._ended, []
-        return [spike for window, after in ended if (spike := self._spike(window, after)) is not None]
+        spikes = [spike for window, after in ended if (spike := self._spike(window, after)) is not None]
+        self._unconfirmed += [spike for spike in spikes if spike.left_out is not None]
+        return [spike for spike in spikes if spike.left_out is None]
 
     def _spike(self, window: Sequence[_Step], after: Sequence[_Step]) -> Excursion | None:
         """The highest step of a window, or the one after it, if it is a spike."""
         highest = max([*window, *after], key=lambda step: step.peak)
         others = [step.peak for step in window if step is not highest]
         bar = max(*self._plain, min(others, default=0))
-        usual = median_low(self._plain)
-        if highest.peak - bar < max(self._share * usual, self._min_spike) + highest.added:
+        number, usual = highest.number, median_low(self._plain)
+        if highest.peak - bar < max(self._share * usual, self._min_spike) + (highest.added or 0):
             return None
-        step, left_out = highest.number, highest.added or None
-        return Excursion(ExcursionKind.SPIKE, step, step, highest.peak, usual, kept=0, left_out=left_out)
+        return Excursion(ExcursionKind.SPIKE, number, number, highest.peak, usual, kept=0, left_out=highest.added)

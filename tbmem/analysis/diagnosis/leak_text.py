@@ -85,6 +85,7 @@ _PARTS_WITH_GRAPHS = (
     " clear it at the end of each epoch"
 )
 """Advice where elements are made of several things, some of which keep a graph."""
+_TEXTS = ("str", "bytes", "bytearray")  # whose elements are no objects
 _ONE_A_STEP = 0.1  # difference from one element a step up to which the size of each says what comes in a step
 _PLURALS = ("tuple", "list", "dict", "set", "deque", "ndarray")
 _ELEMENTS = {contents: (contents.value, "") for contents in Contents} | {
@@ -226,6 +227,8 @@ def _contents(holder: Holder, step: int) -> str:
         return f"its graph is {format_count(holder.length)} nodes long by step {step} and {gain}"
     if holder.kind is HolderKind.TENSOR:
         return f"it {gain}"
+    if holder.type in _TEXTS:
+        return f"{format_bytes(holder.length * holder.bytes_per_element)} by step {step}, it {gain}"
     elements, keeps = _elements(holder)
     in_all = "" if abs(holder.per_step - 1) < _ONE_A_STEP else f", {_rate(holder)}"
     return f"{format_count(holder.length)} {elements} by step {step}{keeps} ({size} each{in_all})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,14 @@ class SpikeSource(NamedTuple):
         place = self.line or self.operator or "a place without a stack"
         detail = f" ({self.operator})" if self.line and self.operator else ""
         return f"{format_bytes(self.bytes)} by {place}{detail}"
+
+
+def excess_over_others(timeline: AllocationTimeline, device: int, step: int, complete: Collection[int]) -> int | None:
+    """Bytes by which a step's peak passes those of the other ``complete`` steps; ``None`` without any of them."""
+    curve, peaks = timeline.curve(device), _step_peaks(timeline, device)
+    levels = {each: int(curve.bytes[np.searchsorted(curve.event, event)]) for each, event in peaks.items()}
+    others = [level for each, level in levels.items() if each in complete and each != step]
+    return levels[step] - max(others) if step in levels and others else None
 
 
 def _step_peaks(timeline: AllocationTimeline, device: int) -> dict[int, int]:

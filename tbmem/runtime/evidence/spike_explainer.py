@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from tbmem.analysis.diagnosis.spike_source import SpikeSource, spike_sources
+from tbmem.analysis.diagnosis.spike_source import SpikeSource, excess_over_others, spike_sources
 from tbmem.errors import TbmemError
 from tbmem.model.finding import Finding, FindingKind, Severity
+from tbmem.model.timeline import AllocationTimeline
+from tbmem.sources.counters.devices import CPU
 from tbmem.sources.trace.reader import read_trace
 from tbmem.units import MIB
 
@@ -36,6 +38,15 @@ def explain_spikes(
     return explained
 
 
+def recorded_excess(traces: Mapping[Path, range], step: int) -> int | None:
+    """Bytes of the CPU's tensors by which a step has passed the other steps of its window; ``None`` if unknown."""
+    for path, steps in traces.items():
+        timeline = _timeline(path) if step in steps else None
+        if timeline is not None and CPU in (names := [device.name for device in timeline.devices]):
+            return excess_over_others(timeline, names.index(CPU), step, steps)
+    return None
+
+
 def _is_step_of(spike: Finding, step: int) -> bool:
     """Whether memory was high in a step: the spike's own; of a periodic one those that are whole periods apart."""
     if spike.kind is FindingKind.SPIKE:
@@ -45,14 +56,19 @@ def _is_step_of(spike: Finding, step: int) -> bool:
 
 
 def _sources(path: Path, spike: Finding, step: int) -> tuple[SpikeSource, ...]:
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            return ()
-        timeline = read_trace(path)
-    except (TbmemError, OSError):
-        return ()  # the part that failed to write the file has reported it
+    timeline = _timeline(path)
+    if timeline is None:
+        return ()
     numbers = [number for number, device in enumerate(timeline.devices) if device.name == spike.device]
     return spike_sources(timeline, numbers[0], step) if numbers else ()
+
+
+def _timeline(path: Path) -> AllocationTimeline | None:
+    """What a trace has recorded; ``None`` if it is large or damaged: the part that failed to write it has said so."""
+    try:
+        return read_trace(path) if path.stat().st_size <= _MOST_BYTES else None
+    except (TbmemError, OSError):
+        return None
 
 
 def _explained(spike: Finding, sources: tuple[SpikeSource, ...], step: int, file: str) -> Finding:

@@ -19,9 +19,12 @@ def spikes(
     records: Sequence[int] = (0, 0, 0),
     before: Sequence[int] = (USUAL,),
     after: Sequence[int] = (USUAL,) * 40,
-    ends: bool = False,
+    excess: int | None = 1000,
 ) -> list[Excursion]:
-    """What is found for the resident peaks of recorded steps and the bytes of their records, all in MiB."""
+    """What is found in the end for resident peaks of recorded steps and the bytes of their records, all in MiB.
+
+    ``excess``: what the trace tells of the highest.
+    """
     test = RecordedPeaks(spike_percent=5.0, min_spike=16 * MIB)
     test.add_plain(range(1, len(before) + 1), [peak * MIB for peak in before])
     test.note_level(100 * MIB, 0)
@@ -29,7 +32,7 @@ def spikes(
         test.add_recorded(step, peak * MIB, (100 + added) * MIB, 0)
     first = len(before) + len(recorded) + 1
     test.add_plain(range(first, first + len(after)), [peak * MIB for peak in after])
-    return test.judged(ends=ends)
+    return test.ended(lambda step: excess and excess * MIB)
 
 
 def test_a_recorded_step_that_needed_far_more_is_a_spike_without_its_records() -> None:
@@ -60,19 +63,37 @@ def test_windows_in_which_all_steps_are_high_show_no_spike() -> None:
 
 def test_a_window_of_one_step_is_compared_with_plain_ones() -> None:
     # given: the run ends with it
-    [spike] = spikes([500], records=[3], before=[USUAL] * 40, after=[], ends=True)
+    [spike] = spikes([500], records=[3], before=[USUAL] * 40, after=[])
     # then
     assert spike.peak == 497 * MIB
 
 
+@pytest.mark.parametrize(("excess", "found"), [(200, 1), (104, 1), (90, 0), (-5, 0), (None, 0)])
+def test_a_recorded_step_is_a_spike_if_its_tensors_are(excess: int | None, found: int) -> None:
+    # 206 MiB more than usual, which may be what lies between the records
+    assert len(spikes([302, 510, 306], records=[2, 4, 6], excess=excess)) == found
+
+
+def test_recorded_steps_are_not_judged_before_the_end() -> None:
+    # given
+    test = RecordedPeaks(spike_percent=5.0, min_spike=16 * MIB)
+    test.note_level(0, 0)
+    for step, peak in ((2, 300), (3, 500)):
+        test.add_recorded(step, peak * MIB, 0, 0)
+    # when
+    test.add_plain(range(4, 54), [USUAL * MIB] * 50)
+    # then
+    assert not test.judged()
+    assert len(test.ended(lambda step: 200 * MIB)) == 1
+
+
 @pytest.mark.parametrize(("plain", "found"), [(5, 0), (12, 1)])
-def test_when_the_run_ends_few_plain_steps_are_enough(plain: int, found: int) -> None:
-    assert not spikes([300, 500, 300], after=[USUAL] * plain)
-    assert len(spikes([300, 500, 300], after=[USUAL] * plain, ends=True)) == found
+def test_few_plain_steps_are_enough_in_the_end(plain: int, found: int) -> None:
+    assert len(spikes([300, 500, 300], after=[USUAL] * plain)) == found
 
 
 def test_a_window_that_is_open_when_the_run_ends_is_judged() -> None:
-    assert len(spikes([300, 500, 300], before=[USUAL] * 40, after=[], ends=True)) == 1
+    assert len(spikes([300, 500, 300], before=[USUAL] * 40, after=[])) == 1
 
 
 def test_the_first_step_after_a_window_is_judged_as_well() -> None:
@@ -90,8 +111,11 @@ def test_a_window_is_judged_once() -> None:
     for step, peak in enumerate([300, 500, None], 41):
         test.add_recorded(step, peak and peak * MIB, 100 * MIB, None)
     test.add_plain([44], [None])
+    test.add_recorded(45, 300 * MIB, 100 * MIB, None)
+    test.add_plain([46], [900 * MIB])
     # then
-    assert [len(test.judged()), len(test.judged()), len(test.judged(ends=True))] == [1, 0, 0]
+    assert [len(test.judged()), len(test.judged())] == [1, 0]
+    assert [spike.first_step for spike in test.ended(lambda step: 200 * MIB)] == [42]
 
 
 def test_what_malloc_does_not_tell_is_not_judged() -> None:
@@ -105,4 +129,4 @@ def test_what_malloc_does_not_tell_is_not_judged() -> None:
     test.add_recorded(42, 900 * MIB, None, 0)
     test.add_recorded(43, None, 100 * MIB, 0)
     # then
-    assert not test.judged(ends=True)
+    assert not test.ended(lambda step: 900 * MIB)
