@@ -45,6 +45,10 @@ SITE = Site(stack=(LINE,), operator="aten::tanh", generations=6, steps=7, bytes_
             " · 1 204 views by step 60, each keeps its whole storage (3.00 KiB each, 6.00 KiB a step)",
         ),
         (
+            {"type": "str", "name": "str 'log'", "per_step": 3.0 * KIB, "bytes_per_element": 1, "length": 5 * KIB},
+            "held by str 'log' at train.py:57  kept.append(x) · 5.00 KiB by step 60, it gains 3.00 KiB a step",
+        ),
+        (
             {"per_step": 1.0, "contents": Contents.TENSORS},
             "held by list 'kept' at train.py:57  kept.append(x) · 1 204 tensors by step 60 (3.00 KiB each)",
         ),

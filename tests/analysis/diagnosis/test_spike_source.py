@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tbmem.analysis.diagnosis.spike_source import SpikeSource, spike_sources
+from tbmem.analysis.diagnosis.spike_source import SpikeSource, excess_over_others, spike_sources
 from tbmem.units import KIB
 from tests.analysis.timelines import recording
 
@@ -64,3 +64,14 @@ def test_a_source_is_its_line_else_its_operator() -> None:
     assert str(SpikeSource("a.py:3 f", "aten::mm", 2 * KIB, 1)) == "2.00 KiB by a.py:3 f (aten::mm)"
     assert str(SpikeSource("", "aten::mm", 2 * KIB, 1)) == "2.00 KiB by aten::mm"
     assert str(SpikeSource("", "", 2 * KIB, 1)) == "2.00 KiB by a place without a stack"
+
+
+def test_what_a_step_has_needed_beyond_the_other_complete_ones() -> None:
+    # given 5,000 bytes more in step 2, and 9,000 in step 3, of which only a part was recorded
+    timeline = recording(*_steps({2: [{"bytes": 5000}], 3: [{"bytes": 9000}]}))
+    # then
+    assert excess_over_others(timeline, 0, 2, range(3)) == 5000
+    assert excess_over_others(timeline, 0, 1, range(3)) == -5000
+    assert excess_over_others(timeline, 0, 2, range(4)) == -4000
+    assert excess_over_others(timeline, 0, 2, [2]) is None
+    assert excess_over_others(timeline, 0, 7, range(3)) is None

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.runtime.evidence.spike_explainer import explain_spikes
+from tbmem.runtime.evidence.spike_explainer import explain_spikes, recorded_excess
 from tbmem.runtime.profiler import MemoryProfiler
 from tbmem.units import MIB
 
@@ -88,3 +88,10 @@ def test_reading_ends_when_its_time_is_up(traces: dict[Path, range]) -> None:
     times = iter([0.0, 10.0])
     # when / then
     assert explain_spikes([spike(3)], traces, clock=lambda: next(times)) == []
+
+
+def test_the_tensors_of_a_recorded_step_beyond_those_of_its_window(traces: dict[Path, range]) -> None:
+    assert recorded_excess(traces, 3) == pytest.approx((SCORES * SCORES - 64 * 64) * 4, abs=64)
+    assert (recorded_excess(traces, 2) or 0) < 0
+    assert recorded_excess(traces, 9) is None
+    assert recorded_excess({Path("gone.pt.trace.json.gz"): range(2, 5)}, 3) is None
