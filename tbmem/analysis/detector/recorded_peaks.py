@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median_low
 from typing import NamedTuple
 
@@ -95,16 +95,16 @@ class RecordedPeaks:
         if not self._ended or len(self._plain) < enough:
             return []
         ended, self._ended = self._ended, []
-        spikes = [spike for window, after in ended if (spike := self._spike(window, after)) is not None]
+        spikes = [spike for window, after in ended for spike in self._spikes(window, after)]
         self._unconfirmed += [spike for spike in spikes if spike.left_out is not None]
         return [spike for spike in spikes if spike.left_out is None]
 
-    def _spike(self, window: Sequence[_Step], after: Sequence[_Step]) -> Excursion | None:
-        """The highest step of a window, or the one after it, if it is a spike."""
-        highest = max([*window, *after], key=lambda step: step.peak)
-        others = [step.peak for step in window if step is not highest]
-        bar = max(*self._plain, min(others, default=0))
-        number, usual = highest.number, median_low(self._plain)
-        if highest.peak - bar < max(self._share * usual, self._min_spike) + (highest.added or 0):
-            return None
-        return Excursion(ExcursionKind.SPIKE, number, number, highest.peak, usual, kept=0, left_out=highest.added)
+    def _spikes(self, window: Sequence[_Step], after: Sequence[_Step]) -> Iterator[Excursion]:
+        """The highest step of a window and the one after it, as far as they are spikes."""
+        usual, highest = median_low(self._plain), max(window, key=lambda step: step.peak)
+        least = max(self._share * usual, self._min_spike)
+        for step in (highest, *after):
+            others = [other.peak for other in window if other is not step]
+            if step.peak - max(*self._plain, min(others, default=0)) >= least + (step.added or 0):
+                number, added = step.number, step.added
+                yield Excursion(ExcursionKind.SPIKE, number, number, step.peak, usual, kept=0, left_out=added)

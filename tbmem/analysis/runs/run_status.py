@@ -217,8 +217,13 @@ def end_status(exception: str | None, out_of_memory: bool) -> RunStatus:
 
 def _exception_detail(end: End) -> str:
     """Text and line of the exception that ended a run, where its log has them."""
-    text, line = end.get("exception_text"), end.get("exception_line")
+    text, line = (_printable(end.get(name) or "") for name in ("exception_text", "exception_line"))
     return (f": {text}" if text else "") + (f" · at {line}" if line else "")
+
+
+def _printable(text: str) -> str:
+    """A program's own text without what a terminal obeys."""
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def rank_status(state: RankState, now: float) -> RunStatus:

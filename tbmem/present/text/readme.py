@@ -214,7 +214,8 @@ def run_text(report: RunReport, recorded: Sequence[Recorded], written: str = "")
     """The README of the report of a run."""
     begun = f"begun {format_moment(report.started)}" if report.started else ""
     about = (begun, report.host, f"torch {report.torch}" if report.torch else "", report.status.sentence)
-    lines = [f"# Run {report.name}", "", f"- Folder: `{report.path}`", f"- {SEPARATOR.join(filter(None, about))}"]
+    told = plain_markdown(SEPARATOR.join(filter(None, about)))
+    lines = [f"# Run {report.name}", "", f"- Folder: `{report.path}`", f"- {told}"]
     lines += [f"- Written: {written}"] if written else []
     lines += ["", "## What was seen", "", *(f"- {plain_markdown(line)}" for line in run_lines(report, ())[1:])]
     reported = [finding for finding in standing(report.findings) if not finding.kind.is_quiet]

@@ -60,6 +60,7 @@ def test_one_rank(
             "ended by KeyError: no labels · at train.py:31  raise ValueError",
         ),
         (None, "train.py:31", "ended by KeyError · at train.py:31"),
+        ("\x1b[31mred\n", None, "ended by KeyError: ?[31mred?"),
         ("", None, "ended by KeyError"),
     ],
 )
