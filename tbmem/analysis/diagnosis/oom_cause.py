@@ -41,9 +41,18 @@ def reasons_of(shortage: OomEvent, findings: Sequence[Finding] = ()) -> tuple[Re
     is_too_large = bool(shortage.limits) and (shortage.requested or 0) > total
     if enough and not is_too_large:
         return (*enough, *partly)
-    used = total - shortage.limits[0].free if shortage.limits else 0
+    used = _in_use(shortage)
     mostly = [each for each in partly if shortage.only_near and each.cause is Cause.LEAK and each.bytes >= used / 2]
     return (*mostly, _capacity(shortage, is_too_large), *(each for each in partly if each not in mostly))
+
+
+def _in_use(shortage: OomEvent) -> int:
+    """Bytes in use under the tightest limit; under one of addresses, which count once asked for, the resident ones."""
+    if not shortage.limits:
+        return 0
+    tightest = shortage.limits[0]
+    used, resident = tightest.total - tightest.free, shortage.process
+    return min(used, resident) if resident is not None and tightest.name.startswith("RLIMIT") else used
 
 
 def _leaks(shortage: OomEvent, findings: Sequence[Finding]) -> list[Reason]:

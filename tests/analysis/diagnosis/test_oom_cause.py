@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tbmem.analysis.diagnosis.oom_cause import pieces_without_blocks, reasons_of
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.model.oom import AllocatorUsage, Cause, Limit, OomEvent, Reason
+from tbmem.model.oom import MACHINE, AllocatorUsage, Cause, Limit, OomEvent, Reason
 from tbmem.units import GIB, MIB
 
 FULL = OomEvent(
@@ -169,6 +169,17 @@ def test_near_a_limit_a_leak_that_holds_most_is_why() -> None:
     assert reasons_of(near, [_leak(50 * GIB)])[0].advice == "detach it"
     # and one that holds less stands beside it
     assert _causes(reasons_of(near, [_leak(10 * GIB)])) == [(Cause.CAPACITY, False), (Cause.LEAK, False)]
+
+
+def test_of_addresses_only_what_is_resident_holds_memory() -> None:
+    # given 6 of 7 GiB of addresses are taken, and 4 GiB are resident, 2.7 GiB of which a leak holds
+    limit = Limit(name="RLIMIT_AS", total=7 * GIB, free=GIB)
+    near = replace(FULL, device="cpu", requested=None, limits=(limit,), process=4 * GIB, pieces=None)
+    leak = replace(_leak(2 * GIB), device="cpu")
+    # then
+    assert _causes(reasons_of(near, [leak]))[0] == (Cause.LEAK, False)
+    in_machine = replace(near, limits=(replace(limit, name=MACHINE),))
+    assert _causes(reasons_of(in_machine, [leak]))[0] == (Cause.CAPACITY, False)
 
 
 def test_nothing_known_is_still_a_sentence() -> None:
