@@ -121,6 +121,8 @@ class ReportOutput(Status):
     ranks: list[int]
     series: list[SeriesOutput]
     peaks: list[_PeakOfRun]  # type: ignore[valid-type]
+    verdicts: list[Finding]
+    """One for each device of each rank: that of the run's end, else what its findings amount to."""
     findings: list[Finding]
     windows: list[_Window]  # type: ignore[valid-type]
     notes: list[str]

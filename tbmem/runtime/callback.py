@@ -285,7 +285,7 @@ class MemoryCallback(Lifecycle):
             written = self._guard.run("out-of-memory report", flight.end, error)
             profiler.stop(error, has_snapshot=bool(written))
             traces = RecordedTraces(profiler.ledger, self._run_folder, self._guard, deadline)
-            self._guard.run("monitor", monitor.conclude, traces.excess)
+            self._guard.run("monitor", monitor.conclude, traces.confirms)
             self._report_end(monitor, profiler, error, traces)
             there = self._guard.run("files", self._end_files, deadline)
             monitor._stop(error, deadline, self._unwritten)

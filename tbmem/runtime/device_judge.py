@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from tbmem.analysis.detector.detector import Detector
-from tbmem.analysis.detector.recorded_peaks import Excess, unknown
+from tbmem.analysis.detector.recorded_peaks import Confirms, unconfirmed
 from tbmem.analysis.detector.thresholds import available_bytes
 from tbmem.analysis.runs.device_history import RunPeak
 from tbmem.interruption import raise_interruption
@@ -100,9 +100,9 @@ class DeviceJudges:
             findings += self.of(name).judge(own)
         return findings
 
-    def close(self, excess: Excess = unknown) -> list[Finding]:
-        """End the run: what was still open; ``excess`` tells more of recorded steps."""
-        return [finding for detector in self.detectors.values() for finding in detector.close(excess)]
+    def close(self, confirms: Confirms = unconfirmed) -> list[Finding]:
+        """End the run: what was still open; ``confirms``: what recordings tell."""
+        return [finding for detector in self.detectors.values() for finding in detector.close(confirms)]
 
     def verdicts(self, findings: Iterable[Finding]) -> list[Finding]:
         """One finding per device that states its verdict; an out-of-memory error in ``findings`` takes precedence."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tbmem.analysis.detector.detector import Detector
-from tbmem.analysis.detector.recorded_peaks import Excess, unknown
+from tbmem.analysis.detector.recorded_peaks import Confirms, unconfirmed
 from tbmem.config.load import override_section
 from tbmem.config.schema import EvidenceConfig, MonitorConfig, OomConfig, PatternsConfig, SnapshotConfig
 from tbmem.errors import TbmemError
@@ -426,12 +426,12 @@ class MemoryMonitor(Lifecycle):
             self.log([sample._replace(allocated=None) for sample in samples])
             self._devices.note_peaks(samples)
 
-    def conclude(self, excess: Excess = unknown) -> None:
-        """Report what was open, as ``stop()`` does; ``excess`` tells more of recorded steps."""
+    def conclude(self, confirms: Confirms = unconfirmed) -> None:
+        """Report what was open, as ``stop()`` does; ``confirms``: what recordings tell."""
         if self._has_concluded:
             return
         self._has_concluded, self._new = True, self._new + self._skipped_samples()
-        last = [*self._judge(), *self._devices.close(excess)]
+        last = [*self._judge(), *self._devices.close(confirms)]
         leaks = {verdict.subject for verdict in self.verdicts() if verdict.kind is FindingKind.LEAK}
         told = leaks & {finding.subject for finding in self.findings}
         for finding in (each for each in last if each.subject not in told):

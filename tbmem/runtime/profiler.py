@@ -366,23 +366,21 @@ class MemoryProfiler(Lifecycle):
             busy = "another torch profiler is running"
             self._console.warn_once(f"profiler: {busy} at step {self._step}; window {number} is left out", of=busy)
             return
-        config = self.config
         self._snapshots.find_history()
         self._window = Window(
-            config,
+            self.config,
             self._snapshots.folder,
             number=number,
-            addresses=self._addresses if config.address_book else None,
+            addresses=self._addresses if self.config.address_book else None,
             history=self._snapshots.history,
             give_way=partial(self._end_within_step, "the program starts a torch profiler of its own"),
             at_limit=partial(self._end_within_step, too_large(self.config.max_records)),
         )
+        self._window.result.prepared = self._step + self._resumed_after
         self._window.prepare()
-        if config.warmup:
-            self._console.log(
-                "profiler · %s warm-up",
-                self._console.steps(self._step, 1 if number > config.repeat > 0 else config.warmup),
-            )
+        if self.config.warmup:
+            count = 1 if number > self.config.repeat > 0 else self.config.warmup
+            self._console.log("profiler · %s warm-up", self._console.steps(self._step, count))
 
     def _end_within_step(self, why: str) -> None:
         """End the window with the previous step: in this one the program starts a profiler, or records fill memory."""

@@ -14,7 +14,7 @@ from tbmem.analysis.detector.feed import CPU, RESIDENT_GROWTH, Event, SampleFeed
 from tbmem.analysis.detector.forecast import Forecast
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import WORSE, Change
-from tbmem.analysis.detector.recorded_peaks import Excess, unknown
+from tbmem.analysis.detector.recorded_peaks import Confirms, unconfirmed
 from tbmem.analysis.detector.spike_test import ExcursionEvent, ExcursionKind
 from tbmem.analysis.detector.trend import Trend, TrendState
 from tbmem.analysis.detector.verdict_history import VerdictHistory
@@ -149,12 +149,12 @@ class Detector:
         self._resident_told = 0  # the holder is news
         return self._news_of(self._current_leak(sample, channel, trend))
 
-    def close(self, excess: Excess = unknown) -> Sequence[Finding]:
-        """End the run: report what was still open; ``excess`` tells more of recorded steps."""
+    def close(self, confirms: Confirms = unconfirmed) -> Sequence[Finding]:
+        """End the run: report what was still open; ``confirms``: what recordings tell."""
         sample = self._sample
         if sample is None:
             return ()
-        return [finding for event in self._feed.close(excess) for finding in self._report(sample, event)]
+        return [finding for event in self._feed.close(confirms) for finding in self._report(sample, event)]
 
     def verdict(self) -> Finding:
         """The state of the device in one finding; too early to tell where too few steps were judged, or all rose."""

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import GrowthTest
 from tbmem.analysis.detector.low_water_marks import BLOCK, MarkedSeries
-from tbmem.analysis.detector.recorded_peaks import Excess, RecordedPeaks, unknown
+from tbmem.analysis.detector.recorded_peaks import Confirms, RecordedPeaks, unconfirmed
 from tbmem.analysis.detector.spike_test import Excursion, ExcursionEvent, ExcursionKind, ResidentPeaks, SpikeTest
 from tbmem.analysis.detector.thresholds import CapacityTest, FragmentationTest
 from tbmem.config.schema import PatternsConfig
@@ -146,10 +146,10 @@ class SampleFeed:
             events.sort(key=_order)
         return events
 
-    def close(self, excess: Excess = unknown) -> list[Event]:
-        """End the run: what is still open, what was held back, and recorded steps, of which ``excess`` tells more."""
+    def close(self, confirms: Confirms = unconfirmed) -> list[Event]:
+        """End the run: what is still open or was held back, and recorded steps; ``confirms``: what recordings tell."""
         excursions = self._ended({channel: test.end() for channel, test in self._spikes.items()})
-        recorded = [self._spike_event(each.last_step, each) for each in self._recorded.ended(excess)]
+        recorded = [self._spike_event(each.last_step, each) for each in self._recorded.ended(confirms)]
         return [*recorded, *excursions]
 
     def _spike_event(self, step: int, spike: Excursion) -> ExcursionEvent:

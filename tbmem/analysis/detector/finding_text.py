@@ -240,7 +240,7 @@ def _held_after(event: ExcursionEvent) -> str:
 def _left_out(excursion: Excursion) -> str:
     """Of a step that was recorded: what of its peak is not the program's."""
     own = excursion.left_out
-    return "" if not own else f", without {format_bytes(own)} that tbmem had added while it recorded"
+    return "" if not own else f", without {format_bytes(own)} that tbmem had added by then"
 
 
 def _held_facts(event: ExcursionEvent) -> dict[str, int]:

@@ -15,16 +15,18 @@ _ENOUGH, _FEW = 32, 8
 """Plain steps from which on those of a window are judged at once, and when the run ends."""
 _MOST = 4
 """Recorded steps that are compared in their traces, which takes a fraction of a second each: the highest."""
-_CONFIRMED = 0.5
-"""Part of a spike's height that its tensors must have."""
+_AFTER = 4
+"""Steps after a window that are judged here: elsewhere they define what is usual from then on."""
+_SPREADS = 2.0
+"""A spike is so many times as far from the usual as the highest plain step."""
+
+Confirms = Callable[[int, int], bool]
+"""Returns whether a step of a window had tensors of most of so many bytes more than others."""
 
 
-Excess = Callable[[int], "int | None"]
-"""Returns the bytes of tensors by which a recorded step has passed the others of its window; ``None`` if unknown."""
-
-
-def unknown(step: int) -> None:
+def unconfirmed(step: int, height: int) -> bool:
     """No recording tells more of a step."""
+    return False
 
 
 class _Step(NamedTuple):
@@ -53,43 +55,50 @@ class RecordedPeaks:
         self._plain: deque[int] = deque(maxlen=_PLAIN)
         self._before: tuple[int, int] | None = None  # malloc's and tbmem's bytes after the last plain step
         self._window: list[_Step] = []
+        self._after: list[_Step] = []
         self._ended: list[tuple[Sequence[_Step], Sequence[_Step]]] = []
         self._unconfirmed: list[Excursion] = []
 
     def add_recorded(self, step: int, peak: int | None, heap: int | None, own: int | None) -> None:
         """Add a step that was recorded, or was run in a warm-up for it; ``heap`` and ``own`` as in ``note_level``."""
+        if self._after:
+            self._end_window()
         if self._before is None or peak is None or heap is None:
             return
         added = max(heap - self._before[0], 0) + max((own or 0) - self._before[1], 0)
         self._window.append(_Step(step, peak - added, added))
 
     def add_plain(self, steps: Sequence[int], peaks: Sequence[int | None]) -> None:
-        """Add plain steps that follow each other; the first after a window, which may have ended in it, is judged."""
-        if self._window and peaks:
-            first, *peaks = peaks
-            self._end_window([_Step(steps[0], first)] if first is not None else [])
-        self._plain.extend(peak for peak in peaks if peak is not None)
+        """Add plain steps that follow each other; a window may have ended in the first after it."""
+        known = [_Step(step, peak) for step, peak in zip(steps, peaks, strict=True) if peak is not None]
+        if self._window:
+            room = _AFTER - len(self._after)
+            self._after += known[:room]
+            known = known[room:]
+            if known:
+                self._end_window()
+        self._plain.extend(step.peak for step in known)
 
     def note_level(self, heap: int | None, own: int | None) -> None:
         """Note what malloc has handed out after a plain step, and what is tbmem's of the resident memory, in bytes."""
         if heap is not None:
             self._before = heap, own or 0
 
-    def _end_window(self, after: Sequence[_Step] = ()) -> None:
+    def _end_window(self) -> None:
         if self._window:
-            self._ended.append((self._window, after))
-            self._window = []
+            self._ended.append((self._window, self._after))
+            self._window, self._after = [], []
 
     def judged(self) -> list[Excursion]:
-        """The spikes in the first steps after windows, once there are enough plain steps."""
+        """The spikes in the steps after windows, once there are enough plain steps."""
         return self._judged(_ENOUGH)
 
-    def ended(self, excess: Excess) -> list[Excursion]:
+    def ended(self, confirms: Confirms) -> list[Excursion]:
         """The spikes that are known when the run ends, those in recorded steps among them."""
         self._end_window()
         spikes = self._judged(_FEW)
         highest = sorted(self._unconfirmed, key=lambda spike: -spike.height)[:_MOST]
-        return spikes + [spike for spike in highest if (excess(spike.first_step) or 0) >= _CONFIRMED * spike.height]
+        return spikes + [spike for spike in highest if confirms(spike.first_step, spike.height)]
 
     def _judged(self, enough: int) -> list[Excursion]:
         if not self._ended or len(self._plain) < enough:
@@ -100,11 +109,15 @@ class RecordedPeaks:
         return [spike for spike in spikes if spike.left_out is None]
 
     def _spikes(self, window: Sequence[_Step], after: Sequence[_Step]) -> Iterator[Excursion]:
-        """The highest step of a window and the one after it, as far as they are spikes."""
-        usual, highest = median_low(self._plain), max(window, key=lambda step: step.peak)
+        """The highest step of a window and the highest of those after it, as far as they are spikes."""
+        usual, most = median_low(self._plain), max(self._plain)
         least = max(self._share * usual, self._min_spike)
-        for step in (highest, *after):
+        for step in (max(steps, key=lambda step: step.peak) for steps in (window, after) if steps):
             others = [other.peak for other in window if other is not step]
-            if step.peak - max(*self._plain, min(others, default=0)) >= least + (step.added or 0):
+            height = max(least, _SPREADS * (most - usual)) + (step.added or 0)
+            if (
+                step.peak - max(most, min(others, default=0)) >= least + (step.added or 0)
+                and step.peak - usual >= height
+            ):
                 number, added = step.number, step.added
                 yield Excursion(ExcursionKind.SPIKE, number, number, step.peak, usual, kept=0, left_out=added)

@@ -94,7 +94,8 @@ class RunReport:
     name: str
     path: str
     series: tuple[Series, ...]  # by rank and device
-    findings: tuple[Finding, ...]  # by step
+    verdicts: tuple[Finding, ...]  # by rank and device; without one where nothing is said of a device yet
+    findings: tuple[Finding, ...]  # by step, as logged: suspicions, and a leak each time that it was reported
     windows: tuple[Mapping[str, Any], ...]  # as logged, with the ``rank``
     ranks: tuple[int, ...]
     steps: int  # last step that was logged and has ended
@@ -125,6 +126,7 @@ class RunReport:
             "ranks": list(self.ranks),
             "series": [series.to_dict() for series in self.series],
             "peaks": [{**asdict(peak), "headroom": peak.headroom} for peak in self.peaks],
+            "verdicts": [verdict.to_dict() for verdict in self.verdicts],
             "findings": [finding.to_dict() for finding in self.findings],
             "windows": [dict(window) for window in self.windows],
             "notes": list(self.notes),
@@ -141,11 +143,13 @@ def run_report(
     times = [log.rows[-1].sample.time for log in logs if log.rows]
     times += [log.end["time"] for log in logs if log.end is not None and "time" in log.end]
     findings = [finding for log in logs for finding in log.findings]
+    verdicts = [state.verdict_finding(device.device) for state in states for device in state.devices]
     windows = [{**window, "rank": rank} for rank, log in zip(ranks, logs, strict=True) for window in log.windows]
     return RunReport(
         name=name,
         path=path,
         series=series_of(logs),
+        verdicts=tuple(verdict for verdict in verdicts if verdict is not None),
         findings=tuple(sorted(findings, key=lambda finding: (finding.last_step, finding.rank))),
         windows=tuple(sorted(windows, key=lambda window: (window["first_step"], window["rank"]))),
         ranks=tuple(sorted(set(ranks))),

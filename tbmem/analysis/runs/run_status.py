@@ -217,7 +217,7 @@ def end_status(exception: str | None, out_of_memory: bool) -> RunStatus:
 
 def _exception_detail(end: End) -> str:
     """Text and line of the exception that ended a run, where its log has them."""
-    text, line = (_printable(end.get(name) or "") for name in ("exception_text", "exception_line"))
+    text, line = _printable(end.get("exception_text") or ""), _printable(end.get("exception_line") or "")
     return (f": {text}" if text else "") + (f" · at {line}" if line else "")
 
 

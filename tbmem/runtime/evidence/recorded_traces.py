@@ -11,6 +11,7 @@ from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.runtime.profiling.window_ledger import WindowLedger
 
 R = TypeVar("R")
+_MOSTLY = 0.5
 
 
 class RecordedTraces:
@@ -26,15 +27,18 @@ class RecordedTraces:
     def __init__(self, ledger: WindowLedger, folder: RunFolder | None, guard: Guard, deadline: float) -> None:
         self._ledger, self._folder, self._guard, self._deadline = ledger, folder, guard, deadline
 
-    def excess(self, step: int) -> int | None:
-        """Bytes of tensors by which a recorded step has passed the other steps of its window; ``None`` if unknown."""
+    def confirms(self, step: int, height: int) -> bool:
+        """Whether tensors made most of the bytes by which a step has passed others while a window was open.
+
+        Of a step that was recorded its trace tells; in one of a warm-up no records lie between the tensors.
+        """
 
         def read() -> int | None:
             from tbmem.runtime.evidence.spike_explainer import recorded_excess  # loads the trace reader
 
             return recorded_excess(self._ledger.recorded, step)
 
-        return self._asked(read)
+        return step in self._ledger.warmups or (self._asked(read) or 0) >= _MOSTLY * height
 
     def explained(self, findings: Sequence[Finding]) -> list[Finding]:
         """A further finding for each spike that a trace contains."""

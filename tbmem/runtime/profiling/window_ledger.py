@@ -19,6 +19,8 @@ class WindowResult:
     number: int
     """1 for the first window of a run."""
     steps: list[int] = field(default_factory=list)
+    prepared: int = 0
+    """First step of the warm-up for it."""
     complete: bool = False
     """All steps of the window were run."""
     trace: Path | None = None
@@ -88,6 +90,11 @@ class WindowLedger:
         """The traces and their steps, in order."""
         traced = ((window.trace, window.steps) for window in self.windows)
         return {trace: range(steps[0], steps[-1] + 1) for trace, steps in traced if trace is not None}
+
+    @property
+    def warmups(self) -> set[int]:
+        """Steps in which the profiler was on and kept no records."""
+        return {step for window in self.windows for step in range(window.prepared, min(window.steps, default=0))}
 
     @property
     def traces(self) -> list[Path]:

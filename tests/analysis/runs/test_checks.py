@@ -95,6 +95,32 @@ def test_what_tbmem_has_added_is_not_held_against_the_program(make_sample: MakeS
     assert "peak 390.00 MiB in step 1 (420.00 MiB with tbmem's own 30.00 MiB), at most 400.00 MiB" in result.message
 
 
+def test_a_spike_in_a_profiler_window_counts_without_what_tbmem_had_added(make_sample: MakeSample) -> None:
+    # given 8 GiB in all steps but one that a window has recorded
+    rows = [SampleRow(step, 1, None, None, make_sample(step, 8.0, 8.0, device="cpu")) for step in range(1, 11)]
+    evidence = {"peak_bytes": 12 * GIB, "usual_bytes": 8 * GIB, "height_bytes": 4 * GIB, "left_out_bytes": MIB}
+    spike = Finding(
+        kind=FindingKind.SPIKE,
+        severity=Severity.WARNING,
+        device="cpu",
+        first_step=5,
+        last_step=5,
+        message="",
+        evidence=evidence,
+    )
+    state = RankState()
+    state.add(MonitorLog(rows=rows, findings=[spike]))
+    # when
+    peaks = peaks_of([state])
+    (limit,) = check_run([state], Limits(max_peak=10 * GIB))
+    (own,) = check_run([state], Limits(baseline=peaks))
+    # then
+    assert peaks == {"rank 0 cpu": 12 * GIB}
+    assert not limit.holds
+    assert limit.message.startswith("step 5, in a profiler window, needed 12.00 GiB without tbmem's own")
+    assert own.holds
+
+
 def test_a_run_without_steps_cannot_be_judged() -> None:
     with pytest.raises(UsageError, match="no step was logged in this run: there is nothing to check$"):
         check_run([RankState()], Limits(max_peak=1))

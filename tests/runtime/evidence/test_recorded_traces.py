@@ -19,7 +19,10 @@ def _traces(folder: Path, ledger: WindowLedger, guard: Guard) -> RecordedTraces:
     return RecordedTraces(ledger, RunFolder(folder, guard=guard), guard, time.monotonic() + 10)
 
 
-def test_traces_are_read_where_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("height", "is_confirmed"), [(900, True), (1100, False)])
+def test_a_recorded_step_is_compared_in_its_trace(
+    height: int, is_confirmed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # given
     threads: list[str] = []
 
@@ -28,12 +31,19 @@ def test_traces_are_read_where_they_are_written(tmp_path: Path, monkeypatch: pyt
         return 100 * step
 
     monkeypatch.setattr(spike_explainer, "recorded_excess", excess)
-    ledger = WindowLedger(windows=[WindowResult(number=1)])
+    ledger = WindowLedger(windows=[WindowResult(number=1, prepared=2, steps=[4, 5])])
     # when
-    found = _traces(tmp_path, ledger, Guard()).excess(5)
-    # then
-    assert found == 500
+    found = _traces(tmp_path, ledger, Guard()).confirms(5, height)
+    # then the trace is read in the thread that has written it
+    assert found is is_confirmed
     assert threads != [threading.current_thread().name]
+
+
+def test_in_a_warm_up_nothing_lies_between_the_tensors(tmp_path: Path) -> None:
+    ledger = WindowLedger(windows=[WindowResult(number=1, prepared=2, steps=[4, 5])])
+    traces = _traces(tmp_path, ledger, Guard())
+
+    assert [step for step in range(1, 7) if traces.confirms(step, 100)] == [2, 3]
 
 
 def test_an_error_is_a_problem_of_the_run_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,5 +61,5 @@ def test_an_error_is_a_problem_of_the_run_and_no_more(tmp_path: Path, monkeypatc
 
 
 def test_without_windows_or_a_folder_nothing_is_asked(tmp_path: Path) -> None:
-    assert _traces(tmp_path, WindowLedger(), Guard()).excess(5) is None
+    assert not _traces(tmp_path, WindowLedger(), Guard()).confirms(5, 100)
     assert RecordedTraces(WindowLedger(), None, Guard(), 0.0).explained([]) == []
