@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class TbmemError(Exception):
     """Base class of tbmem's exceptions."""
@@ -40,6 +42,16 @@ class MissingDependencyError(TbmemError, ImportError):
 
 
 _LONGEST = 200
+_ALIKE = 0.65
+"""Share of their letters that a name and a misspelt one have in common, ``difflib.SequenceMatcher.ratio``."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``'did you mean gpt2?'`` of a misspelt name; empty where none of the ``known`` ones is like it."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, list(known), n=1, cutoff=_ALIKE)
+    return f"did you mean {close[0]}?" if close else ""
 
 
 def described(error: BaseException) -> str:

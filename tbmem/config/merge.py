@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from tbmem.config.schema import ENVIRONMENT_PREFIX, Config, flatten, schema_keys
 from tbmem.config.yaml_file import read_yaml
-from tbmem.errors import ConfigError, FileFormatError
+from tbmem.errors import ConfigError, FileFormatError, did_you_mean
 
 _REFUSED = (
     OmegaConfBaseException,
@@ -99,7 +99,8 @@ def _layer_of_file(path: Path) -> Any:
         loaded = OmegaConf.load(io.StringIO(read_yaml(path)))
         values = OmegaConf.to_container(loaded) if isinstance(loaded, DictConfig) else None
     except FileNotFoundError:
-        reason = f"no such config file, and no preset ({', '.join(PRESETS)}); run 'tbmem config' to print one"
+        what = did_you_mean(path.name, PRESETS) or "run 'tbmem config' to print one"
+        reason = f"no such config file, and no preset ({', '.join(PRESETS)}); {what}"
         raise _refusal(str(path), reason) from None
     except (OSError, FileFormatError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error).removeprefix(f"{path}: ")
@@ -222,8 +223,7 @@ def _to_config(merged: Any, origins: Mapping[str, str]) -> Config:
 def _did_you_mean(name: str, known: Iterable[str] = (*_KEYS, *_SECTIONS)) -> str:
     section, _, last = name.rpartition(".")
     if section not in _SECTIONS:
-        close = get_close_matches(name, list(known), n=1, cutoff=_ALIKE)
-        return f"; did you mean {close[0]}?" if close else "; run 'tbmem config' for all keys"
+        return "; " + (did_you_mean(name, known) or "run 'tbmem config' for all keys")
     # within a section that is there its name would make all keys look alike
     names = [key.rpartition(".")[2] for key in _KEYS if key.startswith(f"{section}.")]
     keys = [f"{section}.{close}" for close in get_close_matches(last, names, n=1, cutoff=_ALIKE)]

@@ -30,7 +30,7 @@ from tbmem.analysis.estimates.timeline import timeline_of_run
 from tbmem.analysis.recordings.analyzer import analyze
 from tbmem.analysis.recordings.result import Analysis
 from tbmem.analysis.source_lines import short
-from tbmem.errors import UsageError
+from tbmem.errors import UsageError, did_you_mean
 from tbmem.estimator.tracker.tracker import AllocationTracker
 from tbmem.estimator.worker import child_environment, simulate_jobs
 from tbmem.estimator.workload.decoder import SHAPES, built_in_sizes, parameters_of
@@ -119,7 +119,8 @@ def to_json(sweep: Sweep) -> str:
 def _check_model(case: SweepCase) -> None:
     shape = SHAPES.get(case.size.lower())
     if shape is None:
-        raise UsageError(f"--model-size {case.size}: there are {built_in_sizes()}")
+        hint = did_you_mean(case.size, SHAPES) or f"there are {built_in_sizes()}"
+        raise UsageError(f"--model-size {case.size}: {hint}")
     if not shape.llama and case.context > shape.context:
         raise UsageError(
             f"--context-length {case.context}: {case.size} has learnt positions for {shape.context} tokens only"

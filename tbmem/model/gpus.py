@@ -62,6 +62,8 @@ GPUS: dict[str, Gpu] = {
 """Typical values; drivers and clouds differ by tens of MiB."""
 
 
+_DECIMAL = re.compile(r"(\d+)\s*gb", re.IGNORECASE)  # a size that may also be a part of a card's name: v100-16gb
+
 NCCL = 400 * MIB
 """Typical bytes of NCCL's buffers for a group of ranks in one node."""
 
@@ -82,8 +84,10 @@ def gpu_named(name: str) -> Gpu:
             return replace(larger[0], name=name, total=total)
         raise UsageError(f"--gpu {name}: there are {', '.join(GPUS)}; for another give its memory, as in --gpu 12GiB")
     if len(matches) > 1:
+        size = _DECIMAL.fullmatch(name.strip())
         raise UsageError(
-            f"--gpu {name}: say which of {', '.join(gpu.name for gpu in matches)}, or its memory, as 24GiB"
+            f"--gpu {name}: say which of {', '.join(gpu.name for gpu in matches)}, or its memory, as"
+            f" {size[1] if size else 24}GiB"
         )
     return matches[0]
 

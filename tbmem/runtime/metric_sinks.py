@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from tbmem.analysis.runs.device_history import RunPeak
-from tbmem.errors import ConfigError, MissingDependencyError
+from tbmem.errors import ConfigError, MissingDependencyError, did_you_mean
 from tbmem.model.finding import Finding, Severity
 from tbmem.model.monitor_log import LogRecord, SampleRow
 from tbmem.model.run_summary import Peak
@@ -153,8 +152,7 @@ def _entry(name: str) -> EntryPoint:
         return EntryPoint(name, _OWN[name], GROUP)
     known = {entry.name: entry for entry in entry_points(group=GROUP)}
     if name not in known:
-        close = get_close_matches(name, [*_OWN, *known], n=1)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join([*_OWN, *known])}"
+        hint = did_you_mean(name, [*_OWN, *known]) or f"there are {', '.join([*_OWN, *known])}"
         raise ConfigError(f"output.sinks: no sink {name!r}; {hint}")
     return known[name]
 

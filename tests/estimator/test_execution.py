@@ -256,7 +256,7 @@ def test_what_libraries_take_is_named() -> None:
         ("lazy", "factories.py:.*lazy modules.*give the sizes"),
         ("leaves", "the factory ended the program .3."),
         ("no file", "nowhere/config.json: No such file"),
-        ("gpt5", "there are gpt2"),
+        ("gpt5", "did you mean gpt2\\? or name a factory"),
         ("no package", "No module named"),
     ],
 )

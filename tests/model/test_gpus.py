@@ -45,6 +45,7 @@ def test_torchs_name_of_each_gpu_names_it() -> None:
     [
         ("a100", "say which of a100-80gb, a100-40gb, or its memory, as 24GiB"),
         ("v100", "say which of v100-32gb, v100-16gb"),
+        ("16GB", "say which of v100-16gb, t4-16gb, or its memory, as 16GiB"),
         ("abacus", "there are b200"),
         ("--", "there are b200"),
     ],

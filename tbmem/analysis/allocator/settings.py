@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -10,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tbmem.errors import ConfigError
+from tbmem.errors import ConfigError, did_you_mean
 from tbmem.units import MIB, round_up
 
 UNLIMITED = sys.maxsize
@@ -89,9 +88,8 @@ def parse_settings(text: str) -> AllocatorSettings:
     known = {"backend", *_SIZES, *_PARSERS}
     for key in given:
         if key not in known | _IGNORED:
-            close = difflib.get_close_matches(key, known | _IGNORED, n=1)
-            hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(sorted(known))}"
-            raise ConfigError(f"allocator settings: {key} is none of them{hint}")
+            hint = did_you_mean(key, known | _IGNORED) or f"there are {', '.join(sorted(known))}"
+            raise ConfigError(f"allocator settings: {key} is none of them; {hint}")
     changes: dict[str, Any] = {}
     # torch reads this key first, as the default and the minimum of two others
     least = AllocatorSettings.large_segment_size // MIB

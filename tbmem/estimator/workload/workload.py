@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tbmem.errors import UsageError
+from tbmem.errors import UsageError, did_you_mean
 from tbmem.estimator.factory_files import functions_in
 from tbmem.estimator.workload.batches import call_model
 from tbmem.estimator.workload.decoder import SHAPES, Decoder, DecoderShape, built_in_sizes
@@ -80,9 +80,10 @@ def make_workload(job: Job) -> Workload:
         return _from_config(job, hub_config(job.model))
     if Path(job.model).is_dir():
         raise UsageError(f"--model {job.model}: this is a folder without a config.json")
+    known = did_you_mean(job.model, SHAPES) or f"there are {built_in_sizes()};"
     raise UsageError(
-        f"--model {job.model}: there are {built_in_sizes()}; or name a factory as package.module:function,"
-        " or a Hugging Face config.json, its folder, or owner/model on its hub"
+        f"--model {job.model}: {known} or name a factory as package.module:function, or a Hugging Face config.json, its"
+        " folder, or owner/model on its hub"
     )
 
 
