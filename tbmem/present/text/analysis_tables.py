@@ -89,6 +89,7 @@ def _state_lines(device: DeviceAnalysis) -> list[str]:
         "freed, but waiting for another stream": waiting,
         "requested of both" if waiting else "requested": device.requested_bytes,
     }
+    share = "" if free.fragmented_percent is None else f" ({free.fragmented_percent:.1f} % of reserved)"
     unused = {
         "free": free.free_bytes,
         "cached": free.cached_bytes,
@@ -99,6 +100,7 @@ def _state_lines(device: DeviceAnalysis) -> list[str]:
     lines = [f"allocator: {used}"] if (used := efficiency_words(device)) else []
     for title, sizes in (("at the end", state), ("unused then", unused)):
         known = [f"{word} {format_bytes(value)}" for word, value in sizes.items() if value is not None]
+        known = [text + share * text.startswith("fragmented") for text in known]
         lines += [f"{title}: {SEPARATOR.join(known)}"] if known else []
     return [*lines, failed_sentence(device)] if device.ooms else lines
 
