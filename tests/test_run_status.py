@@ -53,15 +53,20 @@ class Way(NamedTuple):
     status: str
     text: str
     signal: int | None = None
+    detail: str = ""
 
 
+DETAIL = ": shapes do not fit"
 WAYS = {
     "in_order": Way(WITH.format(""), "ended", "ended in order"),
     "exit": Way(WITH.format("lambda: sys.exit(3)"), "ended", "ended in order"),
-    "raises": Way(WITH.format("fails"), "failed", "ended by RuntimeError"),
-    "raises_at_exit": Way("memory.start()\ntrain(fails)\n", "failed", "ended by RuntimeError"),
+    "raises": Way(WITH.format("fails"), "failed", "ended by RuntimeError", detail=DETAIL),
+    "raises_at_exit": Way("memory.start()\ntrain(fails)\n", "failed", "ended by RuntimeError", detail=DETAIL),
     "finally": Way(
-        "memory.start()\ntry:\n    train(fails)\nfinally:\n    memory.stop()\n", "failed", "ended by RuntimeError"
+        "memory.start()\ntry:\n    train(fails)\nfinally:\n    memory.stop()\n",
+        "failed",
+        "ended by RuntimeError",
+        detail=DETAIL,
     ),
     "allocator": Way(WITH.format("lambda: torch.empty(1 << 52)"), "out_of_memory", "ran out of memory (RuntimeError)"),
     "allocator_at_exit": Way(
@@ -134,10 +139,10 @@ def test_every_screen_says_the_same(name: str, runs: Path, tmp_path: Path) -> No
     # then
     answers = (item, overview, watched, checked, reported)
     assert [each["status"] for each in answers] == [way.status] * len(answers)
-    assert [each["status_text"] for each in answers] == [way.text] * len(answers)
-    assert _asked("watch", run, "--once").startswith(f"{name} · {way.text} · step 12")
-    assert f", {way.text}\n" in _asked("report", run, "--out", tmp_path).partition("\n")[0] + "\n"
-    assert f"{way.text}" in (tmp_path / "latest" / "README.md").read_text()
+    assert [each["status_text"] for each in answers] == [way.text + way.detail] * len(answers)
+    assert _asked("watch", run, "--once").startswith(f"{name} · {way.text}{way.detail} · step 12")
+    assert f", {way.text}{way.detail}\n" in _asked("report", run, "--out", tmp_path).partition("\n")[0] + "\n"
+    assert f"{way.text}{way.detail}" in (tmp_path / "latest" / "README.md").read_text()
     # and who reads figures is told of every end but one in order
     note = f"rank 0: {way.text}; it is judged up to step 12"
     assert checked["notes"] == ([] if way.status == "ended" else [note])

@@ -230,7 +230,8 @@ def rank_status(state: RankState, now: float) -> RunStatus:
     """Status of one rank; ``now`` is Unix time in seconds."""
     if state.end is not None:
         status = end_status(state.end.get("exception"), state.end.get("out_of_memory", False))
-        return replace(status, detail=_exception_detail(state.end))
+        # that of memory which ran out is in its own report
+        return replace(status, detail=_exception_detail(state.end) if status.standing is Standing.FAILED else "")
     if state.signal is not None:
         name = state.signal.get("name") or "a signal"
         return RunStatus(Standing.TERMINATED, f"ended by {name}", name)
