@@ -70,14 +70,15 @@ class RecordedPeaks:
 
     def add_plain(self, steps: Sequence[int], peaks: Sequence[int | None]) -> None:
         """Add plain steps that follow each other; a window may have ended in the first after it."""
+        if not self._window:
+            self._plain.extend(peak for peak in peaks if peak is not None)
+            return
         known = [_Step(step, peak) for step, peak in zip(steps, peaks, strict=True) if peak is not None]
-        if self._window:
-            room = _AFTER - len(self._after)
-            self._after += known[:room]
-            known = known[room:]
-            if known:
-                self._end_window()
-        self._plain.extend(step.peak for step in known)
+        room = _AFTER - len(self._after)
+        self._after += known[:room]
+        if len(known) > room:
+            self._end_window()
+            self._plain.extend(step.peak for step in known[room:])
 
     def note_level(self, heap: int | None, own: int | None) -> None:
         """Note what malloc has handed out after a plain step, and what is tbmem's of the resident memory, in bytes."""
