@@ -66,7 +66,8 @@ def parse_bytes(text: int | str) -> int:
     match = None if isinstance(text, bool) else _AMOUNT.fullmatch(str(text))
     unit = "" if match is None else match[2].lower()
     if match is None or (unit and unit not in _FACTORS):
-        raise ValueError(f"{text!r} is not a size; write a number and its unit, such as '4 MiB' or '10 GB'")
+        number = "a number that is not negative" if str(text).strip().startswith("-") else "a number"
+        raise ValueError(f"{text!r} is not a size; write {number} and its unit, such as '4 MiB' or '10 GB'")
     amount = float(match[1])
     if not unit and amount:
         raise ValueError(f"{text!r} lacks its unit; write '{text} MiB', or '{text} B' for bytes")

@@ -19,7 +19,7 @@ from tbmem.offline.live_logs import recordings_alone
 from tbmem.offline.reports.folders import analyze_recordings_of, read_run_report, write_report, write_run_report
 from tbmem.offline.reports.pages import write_html
 from tbmem.present.text.analysis_tables import analyses_text, analyses_view
-from tbmem.present.text.readme import Recorded, recorded_part, run_lines
+from tbmem.present.text.readme import Recorded, run_lines, run_of_recordings
 from tbmem.units import format_bytes
 
 Path = str | os.PathLike[str]
@@ -159,7 +159,7 @@ def _of_its_run(sources: Sequence[Path], analyses: Sequence[Analysis]) -> list[s
     if len(sources) != 1 or not os.path.isdir(sources[0]):
         return []
     try:
-        return recorded_part(read_run_report(sources[0]), analyses)
+        return run_of_recordings(read_run_report(sources[0]), analyses)
     except TbmemError:  # recordings alone, or those of several runs
         return []
 

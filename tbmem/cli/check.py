@@ -90,6 +90,8 @@ def _which(run: FollowedRun, newest: bool) -> Iterator[str]:
 def _size(option: str, text: str | None, ending: str = "") -> int | None:
     if text is None:
         return None
+    if not text.strip().endswith(ending):
+        raise UsageError(f"{option}: {text!r} does not say per what; write {text.strip()}{ending}")
     try:
         return parse_bytes(text.strip().removesuffix(ending))
     except ValueError as error:
@@ -102,7 +104,7 @@ def _share(option: str, text: str) -> float:
     except ValueError:
         share = -1.0
     if not 0 <= share < float("inf"):
-        raise UsageError(f"{option}: {text!r} is no percentage; write 5%")
+        raise UsageError(f"{option}: {text!r} is no percentage of 0 or more; write 5%")
     return share
 
 

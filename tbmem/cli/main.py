@@ -98,7 +98,7 @@ def run_command(words: list[str]) -> Runnable:
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
-        message = error.format_message().rstrip(".").replace(": Value error, ", ": ")
+        message = _quoting_input(error).rstrip(".").replace(": Value error, ", ": ")
         end = "" if message.endswith("?") else "."
         raise UsageError(f"{message}{end} Try '{title_of(words)} --help'") from error
     finally:
@@ -108,3 +108,13 @@ def run_command(words: list[str]) -> Runnable:
     if result is None or isinstance(result, int):
         sys.exit(result)
     return result
+
+
+def _quoting_input(error: Any) -> str:
+    """The message of the parser's error; that of a value of another type does not say which value it was."""
+    message = str(error.format_message())
+    mistakes = getattr(error.__cause__, "errors", tuple)()  # pydantic's
+    value = repr(mistakes[0]["input"]) if mistakes else ""
+    if value in message:
+        return message
+    return message.split(", unable to parse")[0].replace("Invalid value for", f"Invalid value {value} for")

@@ -57,7 +57,7 @@ def memory_line(sample: MemorySample) -> str:
         word = peak_word("peak_allocated" if sample.peak_allocated is not None else "host_peak_rss")
         parts.append(f"{word} {format_bytes(peak)}{_share(peak, sample.device_total)}")
     if sample.holds_profiler:
-        parts.append("with a recording's own memory")
+        parts.append("with profiling's own memory")
     return SEPARATOR.join(parts)
 
 

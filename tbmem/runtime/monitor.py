@@ -213,7 +213,7 @@ class MemoryMonitor(Lifecycle):
         return PeakSource(
             memory=counters.meanwhile,
             step=lambda: self._step + 1,
-            is_paused=lambda: self._is_watching or not self._is_free(1),
+            is_paused=lambda: self._is_watching or not self._is_free(0),
         )
 
     def resume(self, after_step: int) -> None:

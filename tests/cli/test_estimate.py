@@ -132,3 +132,9 @@ def test_a_file_without_its_function_names_those_that_it_has(
         estimate(word)
     # then
     assert str(raised.value).startswith(message)
+
+
+def test_a_value_of_another_type_is_quoted() -> None:
+    done = tbmem("--model", "gpt2", "--batch", "4.5")
+    assert done.returncode == 2
+    assert all(part in done.stderr for part in ("Invalid value", "'4.5'", "'--batch'")), done.stderr

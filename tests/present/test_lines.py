@@ -84,7 +84,7 @@ def test_a_note_names_its_device_as_tables_do() -> None:
 
 def test_a_step_that_is_recorded_says_that_its_figures_hold_the_recording(make_sample: MakeSample) -> None:
     sample = make_sample(1, 1.0, device="cpu", profiled=True)
-    assert memory_line(sample).endswith("with a recording's own memory")
+    assert memory_line(sample).endswith("with profiling's own memory")
     assert "recording" not in memory_line(sample._replace(profiled=False))
 
 

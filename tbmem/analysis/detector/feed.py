@@ -113,8 +113,8 @@ class SampleFeed:
                 self._interrupted = True
                 events += self._ended({channel: test.close() for channel, test in self._spikes.items()})
                 self._absent = self._last_absent
-            recorded = columns.step[0], columns.host_peak_rss[0], columns.allocated[0], columns.host_own[0]
-            self._recorded.add_recorded(*recorded)
+            recorded = columns.step, columns.host_peak_rss, columns.host_rss, columns.allocated, columns.host_own
+            self._recorded.add_recorded(*(column[0] for column in recorded))
             self._updated.append((columns.step[0], columns.updated[0]))
         elif columns.step[0] > self._warmup:
             if self._interrupted:
@@ -131,7 +131,7 @@ class SampleFeed:
             self._judge_workers(columns, events)
             self.judged += len(columns.step)
             if columns.device[0] == CPU:
-                self._recorded.add_plain(columns.step, columns.host_peak_rss)
+                self._recorded.add_plain(columns.step, columns.host_peak_rss, columns.host_rss)
                 events += [self._spike_event(columns.step[-1], each) for each in self._recorded.judged()]
         if not columns.profiled[0]:
             self._recorded.note_level(columns.allocated[-1], columns.host_own[-1])

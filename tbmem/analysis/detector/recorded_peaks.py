@@ -32,7 +32,8 @@ def unconfirmed(step: int, height: int) -> bool:
 class _Step(NamedTuple):
     number: int
     peak: int  # resident, in bytes, without what tbmem has added since the last plain step
-    added: int | None = None  # that, in bytes; ``None`` for a plain step
+    rise: int | None  # of the resident memory since the step began, as far as known, in bytes
+    added: int | None = None  # what tbmem has added; ``None`` for a plain step
 
 
 class RecordedPeaks:
@@ -42,7 +43,8 @@ class RecordedPeaks:
     step is left out of the peak. It is at least what was recorded until then, unless the program has freed as much. A
     recorded step may be a spike where it passes every plain step, and the lowest of its own window, by a spike's height
     and once more by what was left out. Since the records also lie between the program's blocks, so that malloc needs
-    more for the same tensors, it is one only if its trace shows these, which is known when the run ends.
+    more for the same tensors, it is one only if its trace shows these, which is known when the run ends. What a spike
+    has freed may stay in malloc's heap: a step in which the resident memory did not rise has none of its own.
 
     Args:
         spike_percent: Height in per cent of the usual peak from which on a step is a spike.
@@ -54,26 +56,40 @@ class RecordedPeaks:
         self._min_spike = min_spike
         self._plain: deque[int] = deque(maxlen=_PLAIN)
         self._before: tuple[int, int] | None = None  # malloc's and tbmem's bytes after the last plain step
+        self._resident: int | None = None  # when the last step ended
         self._window: list[_Step] = []
         self._after: list[_Step] = []
         self._ended: list[tuple[Sequence[_Step], Sequence[_Step]]] = []
         self._unconfirmed: list[Excursion] = []
 
-    def add_recorded(self, step: int, peak: int | None, heap: int | None, own: int | None) -> None:
-        """Add a step that was recorded, or was run in a warm-up for it; ``heap`` and ``own`` as in ``note_level``."""
+    def add_recorded(
+        self, step: int, peak: int | None, resident: int | None, heap: int | None, own: int | None
+    ) -> None:
+        """Add a step that was recorded, or was run in a warm-up for it.
+
+        Args:
+            step: Its number.
+            peak: Resident peak in it, in bytes.
+            resident: Resident memory when it ended, in bytes.
+            heap: As in ``note_level``.
+            own: As in ``note_level``.
+        """
         if self._after:
             self._end_window()
+        rise = self._rise(peak, resident)
         if self._before is None or peak is None or heap is None:
             return
         added = max(heap - self._before[0], 0) + max((own or 0) - self._before[1], 0)
-        self._window.append(_Step(step, peak - added, added))
+        self._window.append(_Step(step, peak - added, rise, added))
 
-    def add_plain(self, steps: Sequence[int], peaks: Sequence[int | None]) -> None:
+    def add_plain(self, steps: Sequence[int], peaks: Sequence[int | None], resident: Sequence[int | None]) -> None:
         """Add plain steps that follow each other; a window may have ended in the first after it."""
         if not self._window:
             self._plain.extend(peak for peak in peaks if peak is not None)
+            self._resident = resident[-1]
             return
-        known = [_Step(step, peak) for step, peak in zip(steps, peaks, strict=True) if peak is not None]
+        rises = [self._rise(peak, end) for peak, end in zip(peaks, resident, strict=True)]
+        known = [_Step(*row) for row in zip(steps, peaks, rises, strict=True) if row[1] is not None]
         room = _AFTER - len(self._after)
         self._after += known[:room]
         if len(known) > room:
@@ -84,6 +100,10 @@ class RecordedPeaks:
         """Note what malloc has handed out after a plain step, and what is tbmem's of the resident memory, in bytes."""
         if heap is not None:
             self._before = heap, own or 0
+
+    def _rise(self, peak: int | None, resident: int | None) -> int | None:
+        begun, self._resident = self._resident, resident
+        return None if peak is None or begun is None else peak - begun
 
     def _end_window(self) -> None:
         if self._window:
@@ -113,7 +133,8 @@ class RecordedPeaks:
         """The highest step of a window and the highest of those after it, as far as they are spikes."""
         usual, most = median_low(self._plain), max(self._plain)
         least = max(self._share * usual, self._min_spike)
-        for step in (max(steps, key=lambda step: step.peak) for steps in (window, after) if steps):
+        risen = [[step for step in steps if step.rise is None or step.rise >= least] for steps in (window, after)]
+        for step in (max(steps, key=lambda step: step.peak) for steps in risen if steps):
             others = [other.peak for other in window if other is not step]
             height = max(least, _SPREADS * (most - usual)) + (step.added or 0)
             if (

@@ -11,6 +11,7 @@ from tbmem.analysis.recordings.breakdown import OTHER
 from tbmem.analysis.recordings.result import Analysis, DeviceAnalysis, Share
 from tbmem.analysis.runs.run_status import RankState
 from tbmem.analysis.statistics import outlier
+from tbmem.model.category import Phase, word_of
 from tbmem.units import format_bytes, format_count, format_signed
 
 _FACTOR_PERCENT = 1000.0  # growth in per cent from which it is given as a factor
@@ -219,8 +220,21 @@ def compare_analyses(before: Analysis, after: Analysis) -> Comparison:
         )
     if _is_known(before) != _is_known(after):
         notes.append("Only one of the two has an address book: their categories have different names.")
-    devices = tuple(_compare_devices(*pair) for pair in pairs or [(before.main, after.main)])
+    pairs = pairs or [(before.main, after.main)]
+    notes += [note for pair in pairs if (note := _other_phases(before.name, after.name, *pair))]
+    devices = tuple(_compare_devices(*pair) for pair in pairs)
     return Comparison(before=before.name, after=after.name, devices=devices, notes=tuple(notes))
+
+
+def _other_phases(before: str, after: str, old: DeviceAnalysis, new: DeviceAnalysis) -> str:
+    """A note where the two peaks are of different phases, and their breakdowns therefore of different moments."""
+    phases = [word_of(device.peak.phase) for device in (old, new)]
+    if Phase.OTHER.name in (old.peak.phase, new.peak.phase) or phases[0] == phases[1]:
+        return ""
+    return (
+        f"{new.name}: {before} has its peak in the {phases[0]}, {after} in the {phases[1]}: what they hold differs for"
+        " that reason too."
+    )
 
 
 def _is_known(analysis: Analysis) -> bool:

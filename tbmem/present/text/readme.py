@@ -18,7 +18,7 @@ from tbmem.present.figures.figures import PICTURES, picture_folder
 from tbmem.present.labels import plain_markdown
 from tbmem.present.lines import SEPARATOR, device_label, finding_line, note_line
 from tbmem.present.text.analysis_tables import efficiency_words, failed_sentence, named_shares, side_cells
-from tbmem.present.text.run_end import peak_line
+from tbmem.present.text.run_end import peak_line, verdict_line
 from tbmem.units import format_bytes, format_duration, format_moment, format_share
 
 _KNOWN_BY = {"known": "its name", "inferred": "inference", "mixed": "both", "none": "nobody"}
@@ -28,6 +28,7 @@ _RECORDED_PEAKS = (
 )
 _SAME = 1.05
 """How far above the peaks of all recordings that of the run is at least where none of them holds it."""
+_VERDICTS = 4
 _CATEGORIES = 5
 _LINES = 5
 _FILES = (
@@ -200,6 +201,16 @@ def recorded_part(report: RunReport, analyses: Sequence[Analysis]) -> list[str]:
         for peak in missing
     ]
     return [*lines, _RECORDED_PEAKS]
+
+
+def run_of_recordings(report: RunReport, analyses: Sequence[Analysis]) -> list[str]:
+    """What the recordings of a run do not show of it: its verdicts, of all steps, and where its highest step lies."""
+    several = any(verdict.rank for verdict in report.verdicts)
+    verdicts = sorted(report.verdicts, key=lambda verdict: verdict.kind is FindingKind.STABLE)
+    lines = [f"{f'rank {one.rank}' if several else 'the run'}'s {verdict_line(one)}" for one in verdicts[:_VERDICTS]]
+    if len(verdicts) > _VERDICTS:
+        lines.append(f"{len(verdicts) - _VERDICTS} more verdicts: tbmem report")
+    return lines + recorded_part(report, analyses)
 
 
 def _is_of_spike(peak: Peak, findings: Sequence[Finding]) -> bool:

@@ -40,14 +40,17 @@ def summary_view(summary: RunSummary) -> dict[str, Any]:
 
 def summary_lines(summary: RunSummary) -> list[str]:
     """The summary for the console, most important first."""
-    verdicts = [
-        SEPARATOR.join(filter(None, (verdict_heading(one), one.message, one.advice))) for one in summary.verdicts
-    ]
+    verdicts = [SEPARATOR.join(filter(None, (verdict_line(one), one.advice))) for one in summary.verdicts]
     lines = [heading_line(summary), *verdicts, *figure_lines(summary)]
     if written := written_line(summary):
         lines.append(written)
         lines.append(f"look:  {look_command(summary)}")
     return lines
+
+
+def verdict_line(verdict: Finding) -> str:
+    """A verdict and its sentence: ``'verdict GPU 0: STABLE · stable at 1.00 GiB over 93 evaluated steps'``."""
+    return SEPARATOR.join((verdict_heading(verdict), verdict.message))
 
 
 def verdict_heading(verdict: Finding) -> str:
@@ -95,8 +98,8 @@ def peak_line(peak: Peak, several_ranks: bool = False) -> str:
 
 
 def _recorded(peak: Peak, recorded: int) -> str:
-    """A higher step that was recorded: what it needed without the records is in the recording."""
-    return f"{format_bytes(recorded)} in step {peak.recorded_step}, with a recording's own memory"
+    """A higher step of a window or its warm-up: what it needed without the records is in the recording."""
+    return f"{format_bytes(recorded)} in step {peak.recorded_step}, with profiling's own memory"
 
 
 def _cost_line(cost: ProfilerCost, *, is_counted: bool) -> str:

@@ -82,7 +82,7 @@ def _expand(text: str) -> list[tuple[Path, bool]]:
         return [(path, True)]
     matches = sorted(glob.glob(text, recursive=True))
     if not matches:
-        raise FileFormatError(f"{text}: no such file or folder")
+        raise FileFormatError(f"{text}: no such file or folder; a recording, a run's folder or a pattern is needed")
     files = [Path(match) for match in matches if os.path.isfile(match) and not match.endswith(ADDRESS_BOOK_SUFFIX)]
     files += [path for match in matches if os.path.isdir(match) for path in _in_folder(Path(match), must=False)]
     if not files:

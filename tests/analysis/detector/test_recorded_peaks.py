@@ -20,18 +20,20 @@ def spikes(
     before: Sequence[int] = (USUAL,),
     after: Sequence[int] = (USUAL,) * 40,
     excess: int | None = 1000,
+    ends: Sequence[int] = (),
 ) -> list[Excursion]:
     """What is found in the end for resident peaks of recorded steps and the bytes of their records, all in MiB.
 
-    ``excess``: what the trace tells of the highest.
+    ``excess``: what the trace tells of the highest; ``ends``: resident memory when steps ended, else the usual peak.
     """
+    resident = [end * MIB for end in (*ends, *[USUAL] * (len(before) + len(recorded) + len(after) - len(ends)))]
     test = RecordedPeaks(spike_percent=5.0, min_spike=16 * MIB)
-    test.add_plain(range(1, len(before) + 1), [peak * MIB for peak in before])
+    test.add_plain(range(1, len(before) + 1), [peak * MIB for peak in before], resident[: len(before)])
     test.note_level(100 * MIB, 0)
     for step, (peak, added) in enumerate(zip(recorded, records, strict=True), len(before) + 1):
-        test.add_recorded(step, peak * MIB, (100 + added) * MIB, 0)
+        test.add_recorded(step, peak * MIB, resident[step - 1], (100 + added) * MIB, 0)
     first = len(before) + len(recorded) + 1
-    test.add_plain(range(first, first + len(after)), [peak * MIB for peak in after])
+    test.add_plain(range(first, first + len(after)), [peak * MIB for peak in after], resident[first - 1 :])
     return test.ended(lambda step, height: excess is not None and excess * MIB >= height / 2)
 
 
@@ -79,9 +81,9 @@ def test_recorded_steps_are_not_judged_before_the_end() -> None:
     test = RecordedPeaks(spike_percent=5.0, min_spike=16 * MIB)
     test.note_level(0, 0)
     for step, peak in ((2, 300), (3, 500)):
-        test.add_recorded(step, peak * MIB, 0, 0)
+        test.add_recorded(step, peak * MIB, None, 0, 0)
     # when
-    test.add_plain(range(4, 54), [USUAL * MIB] * 50)
+    test.add_plain(range(4, 54), [USUAL * MIB] * 50, [None] * 50)
     # then
     assert not test.judged()
     assert len(test.ended(lambda step, height: True)) == 1
@@ -105,6 +107,19 @@ def test_the_steps_after_a_window_are_judged_as_well(at: int) -> None:
     assert (spike.first_step, spike.peak, spike.left_out) == (4 + at, 900 * MIB, None)
 
 
+def test_what_malloc_keeps_of_a_spike_is_no_spike_of_the_next_step() -> None:
+    # given: the step before the window, or its last one, has freed 400 MiB, of which malloc keeps 60
+    assert not spikes([360, 305, 306], before=[USUAL] * 40 + [700], after=[USUAL] * 5, ends=[USUAL] * 40 + [360])
+    [spike] = spikes([301, 302, 700], before=[USUAL] * 40, after=[360, USUAL], ends=[USUAL] * 42 + [360])
+    # then
+    assert spike.first_step == 43
+
+
+def test_a_spike_that_is_held_over_steps_is_told_of_the_first() -> None:
+    [spike] = spikes([301, 500, 502], before=[USUAL] * 40, ends=[USUAL] * 41 + [500, 310])
+    assert spike.first_step == 42
+
+
 def test_steps_that_differ_much_anyway_are_no_spikes() -> None:
     # 250 MiB above the usual, where plain ones are up to 150 MiB above
     after = [USUAL] * 20 + [450] + [USUAL] * 20
@@ -115,14 +130,14 @@ def test_steps_that_differ_much_anyway_are_no_spikes() -> None:
 def test_a_window_is_judged_once() -> None:
     # given
     test = RecordedPeaks(spike_percent=5.0, min_spike=16 * MIB)
-    test.add_plain(range(1, 41), [USUAL * MIB] * 40)
+    test.add_plain(range(1, 41), [USUAL * MIB] * 40, [None] * 40)
     test.note_level(100 * MIB, None)
     # when
     for step, peak in enumerate([300, 500, None], 41):
-        test.add_recorded(step, peak and peak * MIB, 100 * MIB, None)
-    test.add_plain([44], [None])
-    test.add_recorded(45, 300 * MIB, 100 * MIB, None)
-    test.add_plain(range(46, 51), [900 * MIB] + [USUAL * MIB] * 4)
+        test.add_recorded(step, peak and peak * MIB, None, 100 * MIB, None)
+    test.add_plain([44], [None], [None])
+    test.add_recorded(45, 300 * MIB, None, 100 * MIB, None)
+    test.add_plain(range(46, 51), [900 * MIB] + [USUAL * MIB] * 4, [None] * 5)
     # then
     assert [len(test.judged()), len(test.judged())] == [1, 0]
     assert [spike.first_step for spike in test.ended(lambda step, height: True)] == [42]
@@ -131,12 +146,12 @@ def test_a_window_is_judged_once() -> None:
 def test_what_malloc_does_not_tell_is_not_judged() -> None:
     # given: its counters were not read in the recorded steps
     test = RecordedPeaks(spike_percent=5.0, min_spike=16 * MIB)
-    test.add_plain(range(1, 41), [USUAL * MIB] * 40)
+    test.add_plain(range(1, 41), [USUAL * MIB] * 40, [None] * 40)
     test.note_level(None, None)
     # when
-    test.add_recorded(41, 900 * MIB, 100 * MIB, 0)
+    test.add_recorded(41, 900 * MIB, None, 100 * MIB, 0)
     test.note_level(100 * MIB, 0)
-    test.add_recorded(42, 900 * MIB, None, 0)
-    test.add_recorded(43, None, 100 * MIB, 0)
+    test.add_recorded(42, 900 * MIB, None, None, 0)
+    test.add_recorded(43, None, None, 100 * MIB, 0)
     # then
     assert not test.ended(lambda step, height: True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -38,6 +39,28 @@ def test_what_grew() -> None:
     assert [(one.name, one.bytes) for one in device.by_operator] == [("aten::gelu", 180), ("aten::addmm", -150)]
     assert device.by_operator[0].percent is None
     assert json.loads(json.dumps(comparison.to_dict()))["devices"]["0"]["totals"][1]["name"] == "reserved_bytes"
+
+
+@pytest.mark.parametrize(
+    ("phases", "told"),
+    [
+        (("FORWARD", "OPTIMIZER"), True),
+        (("FORWARD", "FORWARD"), False),
+        (("OTHER", "FORWARD"), False),
+    ],
+)
+def test_peaks_in_different_phases_are_told(phases: tuple[str, str], told: bool) -> None:
+    # given: two recordings with peaks in these phases
+    sides = []
+    for name, phase in zip("ab", phases, strict=True):
+        analysis = _analysis(name, 100)
+        main = replace(analysis.main, peak=replace(analysis.main.peak, phase=phase))
+        sides.append(replace(analysis, devices=(main,)))
+    # when
+    notes = compare_analyses(*sides).notes
+    # then
+    sentence = "cuda:0: a has its peak in the forward pass, b in the optimizer step: what they hold differs"
+    assert any(note.startswith(sentence) for note in notes) is told
 
 
 def test_what_shrank_did_not_grow() -> None:

@@ -11,7 +11,7 @@ from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import MonitorLog, SampleRow
 from tbmem.offline.analyze import analyze
-from tbmem.present.text.readme import Recorded, recorded_part, run_lines, run_text
+from tbmem.present.text.readme import Recorded, recorded_part, run_lines, run_of_recordings, run_text
 from tests.conftest import GIB, MakeSample
 from tests.offline.snapshots import write_snapshot
 
@@ -79,3 +79,33 @@ def test_the_recordings_of_a_run_do_not_hold_its_highest_step(make_sample: MakeS
     assert recorded_part(story, []) == []
     # and the README that is written says the same
     assert "in step 70: no recording holds this step" in run_text(story, [Recorded(recording, "a.pickle", "a")])
+
+
+def test_what_recordings_do_not_show_begins_with_the_verdicts_of_their_run(tmp_path: Path) -> None:
+    # given: a run of eight ranks, of which the last leaks
+    def verdict(rank: int, kind: FindingKind) -> Finding:
+        return Finding(
+            kind=kind,
+            severity=Severity.INFO,
+            device="cuda:0",
+            first_step=1,
+            last_step=70,
+            rank=rank,
+            message=f"told of rank {rank}",
+            evidence={},
+            advice="",
+        )
+
+    recording = analyze(write_snapshot(tmp_path / "a.pickle", sizes=[1000]))
+    empty = run_report([MonitorLog(headers=[{"rank": 0, "started": 999.0}])], "a", "runs/a", states=[], now=1001.0)
+    ranks = [verdict(rank, FindingKind.LEAK if rank == 7 else FindingKind.STABLE) for rank in range(8)]
+
+    # when
+    lines = run_of_recordings(replace(empty, verdicts=tuple(ranks)), [recording])
+
+    # then: what is not stable comes first
+    assert lines[:2] == [
+        "rank 7's verdict GPU 0: LEAK · told of rank 7",
+        "rank 0's verdict GPU 0: STABLE · told of rank 0",
+    ]
+    assert lines[4] == "4 more verdicts: tbmem report"

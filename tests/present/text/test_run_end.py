@@ -108,7 +108,7 @@ def test_each_device_has_its_verdict_and_its_peak() -> None:
 def test_a_higher_step_that_was_recorded_stands_beside_the_peak() -> None:
     peak = Peak(device="cpu", bytes=GIB, step=9, counter="host_peak_rss", recorded=2 * GIB, recorded_step=5)
     assert peak_line(peak) == (
-        "resident peak CPU: 1.00 GiB in step 9 · 2.00 GiB in step 5, with a recording's own memory"
+        "resident peak CPU: 1.00 GiB in step 9 · 2.00 GiB in step 5, with profiling's own memory"
     )
 
 
