@@ -54,7 +54,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]}?" if close else ""
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its kind where it has none."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
 def described(error: BaseException) -> str:
     """Kind and first line of an error that a damaged file has caused somewhere: ``'KeyError: 'size''``."""
-    line = next(iter(str(error).splitlines()), "")
-    return f"{type(error).__name__}: {line[:_LONGEST]}" if line else type(error).__name__
+    kind, line = type(error).__name__, first_line(error)
+    return f"{kind}: {line[:_LONGEST]}" if line != kind else kind

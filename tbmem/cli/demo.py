@@ -11,7 +11,7 @@ from tbmem.cli.arguments import AsJson, ConfigFile, Logdir, Overrides
 from tbmem.cli.launch import with_logdir
 from tbmem.config import load_config
 from tbmem.demo import Fault
-from tbmem.errors import UsageError
+from tbmem.errors import UsageError, first_line
 
 if TYPE_CHECKING:
     import torch
@@ -69,6 +69,5 @@ def _device(name: str | None) -> torch.device | None:
         device = torch.device(name)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError(f"--device {name}: cannot be used here: {reason}") from error
+        raise UsageError(f"--device {name}: cannot be used here: {first_line(error)}") from error
     return device

@@ -113,7 +113,7 @@ def run_command(words: list[str]) -> Runnable:
 def _quoting_input(error: Any) -> str:
     """The message of the parser's error; that of a value of another type does not say which value it was."""
     message = str(error.format_message())
-    mistakes = getattr(error.__cause__, "errors", tuple)()  # pydantic's
+    mistakes: Any = getattr(error.__cause__, "errors", list)()  # pydantic's
     value = repr(mistakes[0]["input"]) if mistakes else ""
     if value in message:
         return message

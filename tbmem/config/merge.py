@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from tbmem.config.schema import ENVIRONMENT_PREFIX, Config, flatten, schema_keys
 from tbmem.config.yaml_file import read_yaml
-from tbmem.errors import ConfigError, FileFormatError, did_you_mean
+from tbmem.errors import ConfigError, FileFormatError, did_you_mean, first_line
 
 _REFUSED = (
     OmegaConfBaseException,
@@ -109,7 +109,7 @@ def _layer_of_file(path: Path) -> Any:
         raise _refusal(str(path), "not valid YAML: " + str(error).replace('in "<file>", ', "at ")) from error
     except Exception as error:  # yaml and OmegaConf raise many kinds on values that are none, or nested too deep
         name = str(path) if str(path).isprintable() else repr(str(path))
-        raise _refusal(name, f"cannot be used as a config file: {_first_line(error)}") from error
+        raise _refusal(name, f"cannot be used as a config file: {first_line(error)}") from error
     if values is None:
         raise _refusal(str(path), "a config file must hold sections such as 'profiling:', not a list or text")
     return values
@@ -131,7 +131,7 @@ def _layer_of_mapping(origin: str, values: Mapping[str, Any] | DictConfig, besid
         }
         return OmegaConf.to_container(OmegaConf.create(sections))
     except _REFUSED as error:
-        raise _refusal(": ".join(filter(None, (origin, _full_key(error)))), _first_line(error)) from error
+        raise _refusal(": ".join(filter(None, (origin, _full_key(error)))), first_line(error)) from error
 
 
 def _layers_of_dotlist(overrides: Iterable[str]) -> Iterable[tuple[str, Any]]:
@@ -216,7 +216,7 @@ def _to_config(merged: Any, origins: Mapping[str, str]) -> Config:
         raise ConfigError(str(error) if origin == "default" else f"{origin}: {error}") from error
     except _REFUSED as error:
         key = _full_key(error) or "config"
-        raise _refusal(f"{origins.get(key, 'config')}: {key}", _first_line(error)) from error
+        raise _refusal(f"{origins.get(key, 'config')}: {key}", first_line(error)) from error
     return config
 
 
@@ -229,10 +229,6 @@ def _did_you_mean(name: str, known: Iterable[str] = (*_KEYS, *_SECTIONS)) -> str
     keys = [f"{section}.{close}" for close in get_close_matches(last, names, n=1, cutoff=_ALIKE)]
     elsewhere = keys or [key for key in _KEYS if key.endswith(f".{last}")]
     return f"; did you mean {elsewhere[0]}?" if elsewhere else f"; {section} has {', '.join(names)}"
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def _refusal(source: str, reason: str) -> ConfigError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from pathlib import Path
 
-from tbmem.errors import TbmemError
+from tbmem.errors import TbmemError, first_line
 from tbmem.model.code_owner import Owner, owner_of
 from tbmem.model.job import Job
 
@@ -19,7 +19,7 @@ def explain(job: Job, error: BaseException) -> str:
 
 def _reason(error: BaseException) -> str:
     kind, text = type(error).__name__, str(error)
-    what = (text.splitlines() or [""])[0] or kind
+    what = first_line(error)
     if len(what) > _LONG:
         what = what.partition(". ")[0][: 2 * _LONG]
     if isinstance(error, SystemExit):

@@ -30,7 +30,7 @@ from tbmem.analysis.estimates.timeline import timeline_of_run
 from tbmem.analysis.recordings.analyzer import analyze
 from tbmem.analysis.recordings.result import Analysis
 from tbmem.analysis.source_lines import short
-from tbmem.errors import UsageError, did_you_mean
+from tbmem.errors import UsageError, described, did_you_mean, first_line
 from tbmem.estimator.tracker.tracker import AllocationTracker
 from tbmem.estimator.worker import child_environment, simulate_jobs
 from tbmem.estimator.workload.decoder import SHAPES, built_in_sizes, parameters_of
@@ -232,10 +232,9 @@ def run_cell(case: SweepCase, path: Path) -> SweepCell:
             training.step(number)
         peak, seconds = (_on_cpu if case.kind == "cpu" else _on_cuda)(training, case, path)
     except Exception as error:
-        kind, line = type(error).__name__, (str(error).splitlines() or [""])[0]
         if is_out_of_memory(error):
-            return SweepCell(case=case, status=Status.OUT_OF_MEMORY, note=line or kind)
-        return SweepCell(case=case, status=Status.FAILED, note=f"{kind}: {line}")
+            return SweepCell(case=case, status=Status.OUT_OF_MEMORY, note=first_line(error))
+        return SweepCell(case=case, status=Status.FAILED, note=described(error))
     return SweepCell(case=case, status=Status.MEASURED, measured=peak, seconds=seconds, file=path.name, note=note)
 
 

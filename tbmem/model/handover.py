@@ -40,11 +40,6 @@ def unpacked(data: bytes) -> Any:
     return cloudpickle.load(file)
 
 
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or its kind."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
 def _code(make: Any, arguments: tuple[Any, ...], file: str) -> CodeType:
     code: CodeType = make(*arguments)
     return code.replace(co_filename=file)

@@ -13,8 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tbmem.errors import UsageError
-from tbmem.model.handover import first_line, packed, unpacked
+from tbmem.errors import UsageError, first_line
+from tbmem.model.handover import packed, unpacked
 
 
 @contextmanager

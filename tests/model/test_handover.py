@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tbmem.model.handover import first_line, packed, unpacked
+from tbmem.model.handover import packed, unpacked
 from tests.conftest import PROJECT
 
 
@@ -40,5 +40,3 @@ def test_the_search_path_is_extended_by_what_is_missing() -> None:
     assert unpacked(packed([1, 2])) == [1, 2]
 
     assert sys.path == before
-    assert first_line(ValueError("a\nb")) == "a"
-    assert first_line(ValueError()) == "ValueError"

@@ -24,6 +24,7 @@ from tbmem.units import format_bytes, format_count, format_duration, format_rang
 
 _UNKNOWN = RunningAt()
 _NO_WORKERS = WorkerCode()
+_SHOWN_MEMBERS = 3  # steps of a period that are named, the last ones
 _ADDITIONS = 2  # lines of data sets that are named
 
 _SUBJECTS = {
@@ -204,7 +205,8 @@ def periodic(sample: MemorySample, event: ExcursionEvent, running: RunningAt = _
     """What looked like a spike recurs with a period; ``running`` was at one of its peaks."""
     channel, excursion = event.shown
     message = (
-        f"every {excursion.period} steps memory reaches {_level(channel, excursion)},"
+        f"every {excursion.period} steps ({', '.join(map(str, excursion.members[-_SHOWN_MEMBERS:]))}) memory reaches"
+        f" {_level(channel, excursion)},"
         f" {_above_usual(excursion)}{_kept(excursion)}{_held_after(event)}: periodic, as with validation or checkpoints"
         f"{_running(running)}"
     )

@@ -89,7 +89,8 @@ class RecordedPeaks:
             self._resident = resident[-1]
             return
         rises = [self._rise(peak, end) for peak, end in zip(peaks, resident, strict=True)]
-        known = [_Step(*row) for row in zip(steps, peaks, rises, strict=True) if row[1] is not None]
+        rows = zip(steps, peaks, rises, strict=True)
+        known = [_Step(step, peak, rise) for step, peak, rise in rows if peak is not None]
         room = _AFTER - len(self._after)
         self._after += known[:room]
         if len(known) > room:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from tbmem.errors import UsageError
+from tbmem.errors import UsageError, first_line
 from tbmem.model import handover
 
 _MOST_VALUES = 1 << 16
@@ -57,7 +57,7 @@ class Given(NamedTuple):
         except Exception as error:
             raise UsageError(
                 f"{self.name}: cannot be handed over to the process that makes the estimate"
-                f" ({handover.first_line(error)}); give a function that makes the model, and refers to nothing that is"
+                f" ({first_line(error)}); give a function that makes the model, and refers to nothing that is"
                 " open"
             ) from error
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from tbmem.errors import FileFormatError, UsageError
+from tbmem.errors import FileFormatError, UsageError, first_line
 from tbmem.estimator.refusals import REHEARSE
 from tbmem.estimator.workload.decoder import built_in_sizes
 from tbmem.model.job import Job
@@ -91,7 +91,7 @@ def hub_config(name: str) -> Path:
     try:
         return Path(importlib.import_module("transformers.utils.hub").cached_file(name, "config.json"))
     except Exception as error:  # of the hub, of HTTP, of the network
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:_LONGEST_REASON]
+        reason = first_line(error)[:_LONGEST_REASON]
         raise UsageError(
             f"--model {name}: its config.json is not in the local cache of Hugging Face's hub and was not downloaded"
             f" ({reason}); give the path of a config.json"

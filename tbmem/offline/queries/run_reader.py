@@ -13,7 +13,7 @@ from typing import Any
 
 from tbmem.analysis.recordings.analyzer import analyze
 from tbmem.analysis.runs.run_status import RankState, RunStatus, run_status, skipped_note
-from tbmem.errors import FileFormatError, TbmemError, UsageError
+from tbmem.errors import FileFormatError, TbmemError, UsageError, first_line
 from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import MonitorLog, gap_notes
 from tbmem.model.progress import CancelledError, Work, progress, working
@@ -307,4 +307,4 @@ def reason(error: BaseException) -> str:
     """An error in one line, without the folder's path in front."""
     if isinstance(error, OSError) and error.strerror:
         return f"cannot be read: {error.strerror}"
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+    return first_line(error)
