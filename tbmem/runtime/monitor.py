@@ -50,9 +50,9 @@ from tbmem.sources.torch_state.data_loaders import code_in_workers
 from tbmem.sources.torch_state.out_of_memory import out_of_memory_in
 
 PART = "monitor"
-_BATCH_SECONDS = 0.08
-"""Samples of shorter steps are evaluated together: after a training step the first evaluation costs a hundred times the
-others, because code and data have left the CPU caches."""
+_BATCH_SECONDS, _LEAST_SECONDS = 0.24, 0.08
+"""Samples of shorter steps are evaluated together, in a long run for the longer time: after a training step the first
+evaluation costs a hundred times the others, because code and data have left the CPU caches."""
 _BATCH_STEPS, _BATCH_SHARE = (5, 240), 1 / 32
 """A batch has at most ``_BATCH_SHARE`` of the steps so far, bounded by these two numbers."""
 _WINDOW_SECONDS = 1.0
@@ -230,7 +230,7 @@ class MemoryMonitor(Lifecycle):
     def step(self, *, profiled: bool = False) -> Sequence[Finding]:
         """Record the end of a step, ``profiled`` if the host's figures include a profiler's memory.
 
-        Returns new findings, usually none. In a loop of very short steps, the steps of 80 ms are evaluated together.
+        Returns new findings, usually none. Very short steps are evaluated together, those of 80 to 240 ms.
         """
         try:
             return () if self._pid != Process.number else self.advance(profiled)
@@ -373,7 +373,7 @@ class MemoryMonitor(Lifecycle):
         self._samples_every_step = is_waiting or self._is_watching
         batch = min(max(_BATCH_STEPS[0], int(self._step * _BATCH_SHARE)), _BATCH_STEPS[1])
         self._judge_step = self._step + (1 if is_waiting else batch)
-        self._judge_time = now + _BATCH_SECONDS
+        self._judge_time = now + max(_BATCH_SECONDS * batch / _BATCH_STEPS[1], _LEAST_SECONDS)
         for finding in findings:
             self.report(finding)
         return findings
