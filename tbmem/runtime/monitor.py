@@ -83,7 +83,7 @@ class MemoryMonitor(Lifecycle):
         counters: Source of the samples.
         about: Further fields of the log's header.
         evidence: How suspicions are investigated; by default they are not.
-        is_free: Returns whether no profiler window overlaps the next ``n`` steps.
+        is_free: Returns whether no profiler window overlaps the next ``n`` steps, for 0 whether none records now.
         flight: Reports why memory ran out.
         on_finding: Functions that are called with each finding that is shown, in a thread of their own.
         sinks: Other loggers that receive scalars, findings and the summary: names such as ``"wandb"``, or objects.

@@ -120,9 +120,11 @@ class MemoryProfiler(Lifecycle):
         return self._window is not None
 
     def is_off_for(self, steps: int) -> bool:
-        """Whether no window is open or begins in the next ``steps`` steps."""
+        """Whether no window is open or begins in the next ``steps`` steps; for 0 whether none records now."""
         if not self._is_running or not self.config.enabled:
             return True
+        if not steps and (window := self._window) is not None:
+            return not window.is_recording
         coming = {self._point(step).state for step in range(self._step, self._step + steps + 1)}
         return self._window is None and coming <= {ScheduleState.WAIT, ScheduleState.STOPPED}
 

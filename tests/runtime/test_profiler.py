@@ -195,6 +195,20 @@ def test_state_is_what_the_running_step_is(tmp_path: Path, train_step: TrainStep
     assert states == [stopped, wait, warmup, active, stopped, stopped]
 
 
+def test_a_warm_up_records_nothing(tmp_path: Path, train_step: TrainStep) -> None:
+    # given
+    profiler = MemoryProfiler(folder=tmp_path, wait=1, warmup=1, active=1, repeat=1)
+    told = []
+    # when
+    with profiler:
+        for _ in range(4):
+            told.append((profiler.is_off_for(0), profiler.is_off_for(1)))
+            train_step()
+            profiler.step()
+    # then: in the steps themselves, and up to the next
+    assert told == [(True, False), (True, False), (False, False), (True, True)]
+
+
 def test_a_profiler_of_the_user_goes_first(
     tmp_path: Path, train_step: TrainStep, caplog: pytest.LogCaptureFixture
 ) -> None:

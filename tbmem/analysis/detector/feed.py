@@ -169,6 +169,7 @@ class SampleFeed:
         self, channel: Channel, excursions: Iterable[tuple[int, Excursion]]
     ) -> Iterable[ExcursionEvent]:
         for step, excursion in excursions:
+            self._recorded.note_excursion(excursion)
             updated = dict(self._updated).get(excursion.first_step)
             if channel is not Channel.HOST:
                 yield ExcursionEvent(step, channel, excursion, updated, self._higher_peak(channel, excursion))

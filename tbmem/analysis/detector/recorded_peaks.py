@@ -44,7 +44,8 @@ class RecordedPeaks:
     recorded step may be a spike where it passes every plain step, and the lowest of its own window, by a spike's height
     and once more by what was left out. Since the records also lie between the program's blocks, so that malloc needs
     more for the same tensors, it is one only if its trace shows these, which is known when the run ends. What a spike
-    has freed may stay in malloc's heap: a step in which the resident memory did not rise has none of its own.
+    has freed may stay in malloc's heap: a step in which the resident memory did not rise has none of its own. What is
+    known for a spike of a plain step is no measure for others.
 
     Args:
         spike_percent: Height in per cent of the usual peak from which on a step is a spike.
@@ -54,7 +55,8 @@ class RecordedPeaks:
     def __init__(self, spike_percent: float, min_spike: int) -> None:
         self._share = spike_percent / 100
         self._min_spike = min_spike
-        self._plain: deque[int] = deque(maxlen=_PLAIN)
+        self._plain: deque[tuple[int, int]] = deque(maxlen=_PLAIN)  # step and peak
+        self._told: list[Excursion] = []  # spikes of plain steps
         self._before: tuple[int, int] | None = None  # malloc's and tbmem's bytes after the last plain step
         self._resident: int | None = None  # when the last step ended
         self._window: list[_Step] = []
@@ -85,7 +87,7 @@ class RecordedPeaks:
     def add_plain(self, steps: Sequence[int], peaks: Sequence[int | None], resident: Sequence[int | None]) -> None:
         """Add plain steps that follow each other; a window may have ended in the first after it."""
         if not self._window:
-            self._plain.extend(peak for peak in peaks if peak is not None)
+            self._plain.extend((step, peak) for step, peak in zip(steps, peaks, strict=True) if peak is not None)
             self._resident = resident[-1]
             return
         rises = [self._rise(peak, end) for peak, end in zip(peaks, resident, strict=True)]
@@ -95,7 +97,14 @@ class RecordedPeaks:
         self._after += known[:room]
         if len(known) > room:
             self._end_window()
-            self._plain.extend(step.peak for step in known[room:])
+            self._plain.extend((step.number, step.peak) for step in known[room:])
+
+    def note_excursion(self, excursion: Excursion) -> None:
+        """Note what became of an excursion of plain steps."""
+        if excursion.kind is ExcursionKind.SPIKE:
+            self._told.append(excursion)
+        elif excursion.kind is ExcursionKind.PERIODIC:
+            self._told = [spike for spike in self._told if spike.first_step not in excursion.members]
 
     def note_level(self, heap: int | None, own: int | None) -> None:
         """Note what malloc has handed out after a plain step, and what is tbmem's of the resident memory, in bytes."""
@@ -132,7 +141,9 @@ class RecordedPeaks:
 
     def _spikes(self, window: Sequence[_Step], after: Sequence[_Step]) -> Iterator[Excursion]:
         """The highest step of a window and the highest of those after it, as far as they are spikes."""
-        usual, most = median_low(self._plain), max(self._plain)
+        told = {step for spike in self._told for step in range(spike.first_step, spike.last_step + 1)}
+        plain = [peak for step, peak in self._plain if step not in told] or [peak for _, peak in self._plain]
+        usual, most = median_low(plain), max(plain)
         least = max(self._share * usual, self._min_spike)
         risen = [[step for step in steps if step.rise is None or step.rise >= least] for steps in (window, after)]
         for step in (max(steps, key=lambda step: step.peak) for steps in risen if steps):

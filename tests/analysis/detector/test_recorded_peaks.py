@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from tbmem.analysis.detector.recorded_peaks import RecordedPeaks
-from tbmem.analysis.detector.spike_test import Excursion
+from tbmem.analysis.detector.spike_test import Excursion, ExcursionKind
 from tests.conftest import MIB
 
 USUAL = 300
@@ -56,6 +56,21 @@ def test_a_spike_that_is_no_higher_than_its_records_is_not_told() -> None:
 
 def test_steps_that_plain_ones_reach_as_well_are_none() -> None:
     assert not spikes([300, 500, 300], after=[USUAL] * 20 + [490] + [USUAL] * 20)
+
+
+@pytest.mark.parametrize(("kind", "found"), [(ExcursionKind.SPIKE, 1), (ExcursionKind.PERIODIC, 0)])
+def test_a_spike_of_a_plain_step_hides_none_in_a_window(kind: ExcursionKind, found: int) -> None:
+    # given: steps 2 and 25 are high, and it is known what the second is
+    test = RecordedPeaks(spike_percent=5.0, min_spike=16 * MIB)
+    test.note_level(100 * MIB, 0)
+    for step, peak in ((2, 500), (3, 301)):
+        test.add_recorded(step, peak * MIB, None, 100 * MIB, 0)
+    test.add_plain(range(4, 54), [(520 if step == 25 else USUAL) * MIB for step in range(4, 54)], [None] * 50)
+    test.note_excursion(Excursion(ExcursionKind.SPIKE, 25, 25, 520 * MIB, USUAL * MIB))
+    # when
+    test.note_excursion(Excursion(kind, 48, 48, 520 * MIB, USUAL * MIB, period=23, members=(2, 25, 48)))
+    # then
+    assert len(test.ended(lambda step, height: True)) == found
 
 
 def test_windows_in_which_all_steps_are_high_show_no_spike() -> None:
