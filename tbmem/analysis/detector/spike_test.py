@@ -107,6 +107,7 @@ class SpikeTest:
         self._before: deque[tuple[Excursion, bool]] = deque(maxlen=WINDOW)
         self._pending: list[tuple[int, int]] = []
         self._early: list[Excursion] = []
+        self._early_levels = 0
         self._periodic_height = 0
         self._told: deque[int] = deque(maxlen=WINDOW)
         self._unshifted = -math.inf
@@ -173,6 +174,7 @@ class SpikeTest:
         self._threshold = self._worth_a_look = math.inf
         self._pending.clear()
         self._early.clear()
+        self._early_levels = 0
 
     def _learn(self, steps: Sequence[int], values: Sequence[int], highest: int) -> None:
         self._recent.extend(values)
@@ -192,7 +194,8 @@ class SpikeTest:
         self._since_ordered = 0
         ordered = sorted(self._recent)
         usual, height = _usual_of(ordered)
-        spread = ordered[-1] - ordered[0]
+        # the excursions of the first steps are the highest: a second one is no lower for the first
+        spread = ordered[-1 - self._early_levels] - ordered[0]
         if len(ordered) < _FEW:
             height = max(_FEW_PERCENT / 100 * usual, _FEW_SPREADS * spread)
         elif len(ordered) == WINDOW:
@@ -214,6 +217,7 @@ class SpikeTest:
         self._recent.extend(levels)
         if before < _ENOUGH:
             self._early.append(excursion)
+            self._early_levels += len(levels)
             return ()
         is_low = excursion.height <= self._least
         is_lasting = excursion.peak - after < max(self._share * self._usual, self._min_spike)
@@ -247,24 +251,29 @@ class SpikeTest:
         if above and levels[-1] <= high:
             peaks = [level for _, level in above]
             self._early.append(Excursion(ExcursionKind.SPIKE, above[0][0], above[-1][0], max(peaks), stays))
+            self._early_levels += len(peaks)
             self._recent.extend(peaks)
             kept = [(step, level) for step, level in zip(steps, levels, strict=True) if level <= high]
             steps, levels = [step for step, _ in kept], [level for _, level in kept]
         self._learn_each(steps, levels)
 
     def _judge_early(self) -> Sequence[Excursion]:
-        """Judge the excursions of the first steps, now that it is known what is usual."""
-        early, self._early = self._early, []
+        """Judge the excursions of the first steps, now that it is known what is usual.
+
+        Several may be the first ones of a period: they are held back until it shows, or the run ends.
+        """
+        early, self._early, self._early_levels = self._early, [], 0
+        if not early:
+            return ()
+        usual, height = _usual_of(sorted(self._recent))
+        least = max(height, self._share * usual, self._min_spike)
+        high = [replace(each, usual=usual) for each in early if each.peak > usual + _ALMOST * least]
         excursions: list[Excursion] = []
-        for excursion in early:
-            usual, height = _usual_of(sorted(self._recent))
-            least = max(height, self._share * usual, self._min_spike)
-            if excursion.peak > usual + _ALMOST * least:
-                counts = excursion.peak > usual + least
-                excursions += self._news_of(replace(excursion, usual=usual), counts=counts)
+        for each in high:
+            excursions += self._news_of(each, counts=each.height > least, is_held=len(high) > 1)
         return excursions
 
-    def _news_of(self, excursion: Excursion, *, counts: bool) -> Sequence[Excursion]:
+    def _news_of(self, excursion: Excursion, *, counts: bool, is_held: bool = False) -> Sequence[Excursion]:
         """The spike itself if it ``counts`` as one, the period that it reveals, or nothing if its like was there."""
         # high steps with a gap between them are one event
         apart = not self._before or excursion.first_step - self._before[-1][0].last_step > RETURN_WITHIN
@@ -277,7 +286,8 @@ class SpikeTest:
         self._before.append((excursion, is_record))
         if is_revealed:
             return self._revealed(excursion)
-        return self._tell(excursion) if is_record and excursion.height > _HIGHER * highest else ()
+        is_news = is_record and not is_held and excursion.height > _HIGHER * highest
+        return self._tell(excursion) if is_news else ()
 
     def _tell(self, excursion: Excursion) -> Sequence[Excursion]:
         self._told.append(excursion.first_step)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pytest
@@ -139,6 +139,28 @@ def test_a_spike_among_the_first_steps_is_told_when_it_is_known_what_is_usual() 
     told = [test.extend([step], [78 * GIB if step == 2 else USUAL]) for step in range(1, 40)]
     # then
     assert [excursions for excursions in told if excursions] == [[(32, spike_at(2, 78 * GIB))]]
+
+
+@pytest.mark.parametrize("steps", [(7, 17), (3, 12), (7, 17, 23)])
+def test_several_spikes_among_the_first_steps_are_told_when_the_run_ends(steps: Sequence[int]) -> None:
+    # given: the run is too short to tell what is usual
+    levels = [1400 * MIB if step in steps else (326 + step % 3) * MIB for step in range(27)]
+    test = SpikeTest(spike_percent=5.0, min_spike=16 * MIB)
+    # when
+    told = [*test.extend(range(27), levels), *((27, each) for each in test.end())]
+    # then
+    assert [excursion.first_step for _, excursion in told] == list(steps)
+    assert {excursion.kind for _, excursion in told} == {ExcursionKind.SPIKE}
+
+
+def test_high_steps_that_come_again_from_the_beginning_are_no_spikes() -> None:
+    # given: every fifth step is high
+    levels = [(1400 if step % 5 == 0 else 326 + step % 3) * MIB for step in range(1, 41)]
+    test = SpikeTest(spike_percent=5.0, min_spike=16 * MIB)
+    # when
+    told = [*test.extend(range(1, 41), levels), *((41, each) for each in test.end())]
+    # then
+    assert not [excursion for _, excursion in told if excursion.kind is ExcursionKind.SPIKE]
 
 
 def test_a_spike_that_is_still_open_at_the_end_is_told_then() -> None:
