@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
+from itertools import pairwise
 
 _REMEMBERED = 12  # events that are remembered
 _STARTS = (0, 1)
@@ -76,6 +77,13 @@ class Periodicity:
         """Whether some events are of about one height; the first may be higher: what libraries set up comes with it."""
         heights = [height for step, height in self._events if step in steps]
         return max(heights[1:]) <= _ALIKE * min(heights)
+
+
+def even_period(steps: Sequence[int]) -> int:
+    """The distance of three steps or more that lie evenly, give or take one; 0 if they do not, or too close."""
+    distances = [after - before for before, after in pairwise(steps)]
+    is_even = len(distances) > 1 and max(distances) - min(distances) <= 1
+    return distances[-1] if is_even and distances[-1] >= _SHORTEST else 0
 
 
 def belongs(step: int, members: Sequence[int], period: int) -> bool:

@@ -14,7 +14,7 @@ from enum import Enum
 from statistics import median_low
 from typing import NamedTuple
 
-from tbmem.analysis.detector.periodicity import HIGHER, Periodicity
+from tbmem.analysis.detector.periodicity import HIGHER, Periodicity, even_period
 from tbmem.model.evidence import Channel
 
 WINDOW = 64
@@ -108,6 +108,7 @@ class SpikeTest:
         self._pending: list[tuple[int, int]] = []
         self._early: list[Excursion] = []
         self._early_levels = 0
+        self._unsure: int | None = None  # the first level, of a later step than the run's first
         self._periodic_height = 0
         self._told: deque[int] = deque(maxlen=WINDOW)
         self._unshifted = -math.inf
@@ -154,13 +155,17 @@ class SpikeTest:
         return [*(self._end_spike() if self._pending else ()), *self._judge_early()]
 
     def end(self) -> Sequence[Excursion]:
-        """The excursion that was open when the run ended, and spikes held back for a period that never showed."""
+        """The excursion that was open when the run ended, and spikes that were held back: three even ones are a period."""
         last = self.close()
         records = [excursion for excursion, is_record in self._before if is_record]
         least = _LIKE * max((record.height for record in records), default=0)
         alike = [each for each in records if each.height >= least]
-        others = [each for each in alike if each.first_step not in self._told]
-        return [*last, *(others if len(alike) <= _EACH else ())]
+        if len(alike) > _EACH:
+            return last
+        steps = tuple(each.first_step for each in alike)
+        if period := even_period(steps):
+            return [*last, replace(alike[-1], kind=ExcursionKind.PERIODIC, period=period, members=steps)]
+        return [*last, *(each for each in alike if each.first_step not in self._told)]
 
     @property
     def has_shifted(self) -> bool:
@@ -174,9 +179,13 @@ class SpikeTest:
         self._threshold = self._worth_a_look = math.inf
         self._pending.clear()
         self._early.clear()
-        self._early_levels = 0
+        self._early_levels, self._unsure = 0, None
 
     def _learn(self, steps: Sequence[int], values: Sequence[int], highest: int) -> None:
+        if self._unsure is not None:
+            self._judge_first(self._unsure, values[0])
+        elif not self._recent and steps[0] > 1:
+            self._unsure, highest = highest, 0
         self._recent.extend(values)
         self._last, self._last_step = values[-1], steps[-1]
         if highest > self._record:
@@ -184,6 +193,14 @@ class SpikeTest:
         self._since_ordered += len(values)
         if self._since_ordered >= _ORDER_EVERY or len(self._recent) < _ENOUGH:
             self._order()
+
+    def _judge_first(self, first: int, second: int) -> None:
+        """Judge the first level, in whose step a spike may have come: it was not the run's first, which sets up much."""
+        self._unsure = None
+        if first > second + max(self._share * second, self._min_spike):
+            self._early_levels += 1
+        else:
+            self._record = max(self._record, first)
 
     def _learn_each(self, steps: Sequence[int], levels: Sequence[int]) -> None:
         for step, level in zip(steps, levels, strict=True):

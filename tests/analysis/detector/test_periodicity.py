@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tbmem.analysis.detector.periodicity import Periodicity
+from tbmem.analysis.detector.periodicity import Periodicity, even_period
 
 
 def fed(steps: list[int]) -> tuple[Periodicity, list[int]]:
@@ -65,6 +65,14 @@ def test_events_at_random_in_a_short_run_are_seldom_a_beat() -> None:
             periodicity.add(step, int(100 * dice.lognormvariate(0, 0.3)))
         found += periodicity.period > 0
     assert found <= 25
+
+
+@pytest.mark.parametrize(
+    ("steps", "period"),
+    [((28, 41, 54), 13), ((28, 41, 55), 14), ((28, 41, 56), 0), ((28, 41), 0), ((), 0), ((2, 6, 10), 0)],
+)
+def test_three_that_lie_evenly(steps: tuple[int, ...], period: int) -> None:
+    assert even_period(steps) == period
 
 
 def test_one_or_two_are_none() -> None:

@@ -141,7 +141,7 @@ def test_a_spike_among_the_first_steps_is_told_when_it_is_known_what_is_usual() 
     assert [excursions for excursions in told if excursions] == [[(32, spike_at(2, 78 * GIB))]]
 
 
-@pytest.mark.parametrize("steps", [(7, 17), (3, 12), (7, 17, 23)])
+@pytest.mark.parametrize("steps", [(7, 17), (3, 12), (5, 17, 23)])
 def test_several_spikes_among_the_first_steps_are_told_when_the_run_ends(steps: Sequence[int]) -> None:
     # given: the run is too short to tell what is usual
     levels = [1400 * MIB if step in steps else (326 + step % 3) * MIB for step in range(27)]
@@ -151,6 +151,30 @@ def test_several_spikes_among_the_first_steps_are_told_when_the_run_ends(steps: 
     # then
     assert [excursion.first_step for _, excursion in told] == list(steps)
     assert {excursion.kind for _, excursion in told} == {ExcursionKind.SPIKE}
+
+
+@pytest.mark.parametrize("high", [1400, 330])
+def test_a_spike_right_after_an_interruption_hides_none(high: int) -> None:
+    # given: the first step after a window is high, or not
+    test = SpikeTest(spike_percent=5.0, min_spike=16 * MIB)
+    test.extend(range(1, 8), [326 * MIB] * 7)
+    test.rebase()
+    levels = [(high if step == 14 else 1400 if step in (25, 31) else 326) * MIB for step in range(14, 41)]
+    # when
+    told = [*test.extend(range(14, 41), levels), *((41, each) for each in test.end())]
+    # then: it cannot be judged itself
+    assert [excursion.first_step for _, excursion in told] == [25, 31]
+
+
+def test_three_even_spikes_of_a_short_run_are_a_period() -> None:
+    # given
+    levels = [(1400 if step in (28, 41, 54) else 326 + step % 2) * MIB for step in range(14, 60)]
+    test = SpikeTest(spike_percent=5.0, min_spike=16 * MIB)
+    # when
+    told = [*test.extend(range(14, 60), levels), *((60, each) for each in test.end())]
+    # then
+    [(_, periodic)] = told
+    assert (periodic.kind, periodic.period, periodic.members) == (ExcursionKind.PERIODIC, 13, (28, 41, 54))
 
 
 def test_high_steps_that_come_again_from_the_beginning_are_no_spikes() -> None:
