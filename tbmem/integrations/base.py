@@ -175,6 +175,11 @@ class RunResults:
         return self.session.summary
 
     @property
+    def folder(self) -> Path | None:
+        """The run folder of the current or last run; ``None`` before one."""
+        return self.session.memory.folder if self.session.memory is not None else None
+
+    @property
     def verdicts(self) -> tuple[Finding, ...]:
         """What each device is judged to be so far, one finding for each; empty without a run."""
         return self.session.memory.verdicts if self.session.memory is not None else ()

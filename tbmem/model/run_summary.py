@@ -16,7 +16,7 @@ class Peak:
     device: str
     rank: int = 0
     bytes: int
-    """Allocated by tensors; on the CPU the resident memory, without steps that the profiler recorded."""
+    """Allocated by tensors; on the CPU the resident memory, of steps in profiler windows only that of spikes."""
     step: int
     counter: str
     """The field of ``MemorySample`` it was read from."""

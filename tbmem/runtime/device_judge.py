@@ -102,7 +102,10 @@ class DeviceJudges:
 
     def close(self, confirms: Confirms = unconfirmed) -> list[Finding]:
         """End the run: what was still open; ``confirms``: what recordings tell."""
-        return [finding for detector in self.detectors.values() for finding in detector.close(confirms)]
+        findings = [finding for detector in self.detectors.values() for finding in detector.close(confirms)]
+        for finding in findings:
+            self.of(finding.device).peak.add_finding(finding)
+        return findings
 
     def verdicts(self, findings: Iterable[Finding]) -> list[Finding]:
         """One finding per device that states its verdict; an out-of-memory error in ``findings`` takes precedence."""

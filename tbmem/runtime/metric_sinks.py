@@ -244,7 +244,11 @@ class MetricSinks:
             self._peaks.setdefault(row.sample.device, RunPeak()).add_row(row)
         for step, group in groupby(rows, lambda row: row.sample.step):
             items.append(self._point(step, [row.sample for row in group]))
-        items += [record for record in records if isinstance(record, Finding) and _calls_for_attention(record)]
+        findings = [record for record in records if isinstance(record, Finding)]
+        for finding in findings:
+            if finding.device in self._peaks:
+                self._peaks[finding.device].add_finding(finding)
+        items += [finding for finding in findings if _calls_for_attention(finding)]
         ends = [record for record in records if isinstance(record, Mapping) and record["type"] == "end"]
         items += [self._summary(end) for end in ends]
         for feed in self._feeds:

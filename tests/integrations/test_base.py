@@ -166,7 +166,7 @@ def test_an_adapter_tells_of_its_run_as_the_callback_does(make_session: Callable
     # given an adapter that has not begun
     results = RunResults()
     results.session = session = make_session()
-    assert (results.summary, results.verdicts, results.findings) == (None, (), ())
+    assert (results.summary, results.folder, results.verdicts, results.findings) == (None, None, (), ())
 
     # when a run has ended
     session.begin(None)
@@ -178,3 +178,4 @@ def test_an_adapter_tells_of_its_run_as_the_callback_does(make_session: Callable
     assert results.summary is session.memory.summary is not None
     assert results.verdicts == results.summary.verdicts != ()
     assert results.findings == session.memory.findings
+    assert results.folder == session.memory.folder is not None

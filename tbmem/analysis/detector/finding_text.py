@@ -187,7 +187,7 @@ def spike(sample: MemorySample, event: ExcursionEvent, running: RunningAt = _UNK
     message += _held_after(event) + _left_out(excursion) + _running(running)
     shows = "tbmem analyze shows what it holds"
     recording = f"another run records it with {recording_of(excursion.first_step)}, and {shows}"
-    advice = f"{ADVICE[FindingKind.SPIKE]}; {shows if excursion.left_out is not None else recording}"
+    advice = f"{ADVICE[FindingKind.SPIKE]}; {shows if excursion.is_recorded else recording}"
     facts: dict[str, Any] = {"phase": phase, **_held_facts(event), **_line_facts(running)}
     return _of_excursion(FindingKind.SPIKE, sample, channel, excursion, message, advice=advice, **facts)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from enum import Enum
 from statistics import median_low
 from typing import NamedTuple
 
@@ -20,13 +22,22 @@ _AFTER = 4
 _SPREADS = 2.0
 """A spike is so many times as far from the usual as the highest plain step."""
 
-Confirms = Callable[[int, int], bool]
+
+class Confirmation(Enum):
+    """Whether a step of a window needed more than others."""
+
+    NONE = "none"
+    WARM_UP = "warm-up"  # nothing was recorded in it, so that its resident peak is the program's
+    RECORDED = "recorded"  # its recording shows the tensors
+
+
+Confirms = Callable[[int, int], Confirmation]
 """Returns whether a step of a window had tensors of most of so many bytes more than others."""
 
 
-def unconfirmed(step: int, height: int) -> bool:
+def unconfirmed(step: int, height: int) -> Confirmation:
     """No recording tells more of a step."""
-    return False
+    return Confirmation.NONE
 
 
 class _Step(NamedTuple):
@@ -129,7 +140,11 @@ class RecordedPeaks:
         self._end_window()
         spikes = self._judged(_FEW)
         highest = sorted(self._unconfirmed, key=lambda spike: -spike.height)[:_MOST]
-        return spikes + [spike for spike in highest if confirms(spike.first_step, spike.height)]
+        for spike in highest:
+            known = confirms(spike.first_step, spike.height)
+            if known is not Confirmation.NONE:
+                spikes.append(replace(spike, is_recorded=known is Confirmation.RECORDED))
+        return spikes
 
     def _judged(self, enough: int) -> list[Excursion]:
         if not self._ended or len(self._plain) < enough:

@@ -70,7 +70,9 @@ class Excursion:
     """Where peak and usual are resident memory: bytes of the height that lay in what malloc had kept free, so that the
     peak does not show them."""
     left_out: int | None = None
-    """Of a step that was recorded: bytes that tbmem had added to its resident peak, which are not in ``peak``."""
+    """Of a step in a profiler window: bytes that tbmem had added to its resident peak, which are not in ``peak``."""
+    is_recorded: bool = False
+    """Whether a recording shows it."""
 
     @property
     def height(self) -> int:
@@ -155,7 +157,7 @@ class SpikeTest:
         return [*(self._end_spike() if self._pending else ()), *self._judge_early()]
 
     def end(self) -> Sequence[Excursion]:
-        """The excursion that was open when the run ended, and spikes that were held back: three even ones are a period."""
+        """The excursion that was open when the run ended, and those held back; three even ones are a period."""
         last = self.close()
         records = [excursion for excursion, is_record in self._before if is_record]
         least = _LIKE * max((record.height for record in records), default=0)
@@ -195,7 +197,7 @@ class SpikeTest:
             self._order()
 
     def _judge_first(self, first: int, second: int) -> None:
-        """Judge the first level, in whose step a spike may have come: it was not the run's first, which sets up much."""
+        """Judge the first level, in whose step a spike may have come: it was not the run's first step."""
         self._unsure = None
         if first > second + max(self._share * second, self._min_spike):
             self._early_levels += 1

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from tbmem.analysis.runs.comparison import Change, is_material
 from tbmem.analysis.runs.device_history import DeviceHistory
-from tbmem.analysis.runs.run_status import RankState, skipped_note, standing
+from tbmem.analysis.runs.run_status import RankState, skipped_note
 from tbmem.errors import UsageError
-from tbmem.model.finding import Finding, FindingKind
+from tbmem.model.finding import FindingKind
 from tbmem.units import format_bytes, format_signed
 
 _CERTAIN_STEPS = 100
@@ -64,8 +64,8 @@ def check_run(states: Sequence[RankState], limits: Limits) -> list[Result]:
 
 def peaks_of(states: Sequence[RankState]) -> dict[str, int]:
     """Peak of each device in bytes, without what tbmem has added, by rank and device, for a baseline."""
-    peaks = {device.place: _peak_of(state, device) for state in states for device in state.devices}
-    return {place: peak for place, peak in peaks.items() if peak is not None}
+    devices = [device for state in states for device in state.devices]
+    return {device.place: device.peak.of_the_program for device in devices if device.peak is not None}
 
 
 def levels_of(states: Sequence[RankState]) -> dict[str, int]:
@@ -76,9 +76,9 @@ def levels_of(states: Sequence[RankState]) -> dict[str, int]:
 
 def _check_device(state: RankState, device: DeviceHistory, limits: Limits) -> Iterator[Result]:
     if limits.max_peak is not None:
-        yield _check_peak(state, device, "max-peak", limits.max_peak, f"at most {format_bytes(limits.max_peak)}")
+        yield _check_peak(device, "max-peak", limits.max_peak, f"at most {format_bytes(limits.max_peak)}")
     if limits.baseline is not None:
-        yield _check_baseline(state, device, limits.baseline, limits.tolerance)
+        yield _check_baseline(device, limits.baseline, limits.tolerance)
         level = (limits.baseline_levels or {}).get(device.place)
         if level is not None and device.last_level is not None:
             yield _check_level(device, device.last_level, level, limits.tolerance)
@@ -93,14 +93,10 @@ def _compare(device: DeviceHistory, check: str, measured: float, limit: float, m
     return Result(check=check, place=device.place, holds=holds, message=message, measured=measured, limit=limit)
 
 
-def _check_peak(state: RankState, device: DeviceHistory, check: str, limit: float, requirement: str) -> Result:
+def _check_peak(device: DeviceHistory, check: str, limit: float, requirement: str) -> Result:
     peak = device.peak
     if peak is None:
         raise UsageError(f"{device.place}: no peak is known, so {check} cannot be determined")
-    spike = _spike_in_window(state, device)
-    if spike is not None and (reached := spike.evidence["peak_bytes"]) > peak.of_the_program:
-        text = f"step {spike.first_step}, in a profiler window, needed {format_bytes(reached)} without tbmem's own"
-        return _compare(device, check, reached, limit, f"{text}, {requirement}")
     own = f" ({format_bytes(peak.bytes)} with tbmem's own {format_bytes(peak.own)})" if peak.own else ""
     message = f"peak {format_bytes(peak.of_the_program)} in step {peak.step}{own}, {requirement}"
     if peak.recorded is not None:
@@ -108,32 +104,13 @@ def _check_peak(state: RankState, device: DeviceHistory, check: str, limit: floa
     return _compare(device, check, peak.of_the_program, limit, message)
 
 
-def _peak_of(state: RankState, device: DeviceHistory) -> int | None:
-    """The most that the program has needed in bytes, in a profiler window or outside."""
-    spike = _spike_in_window(state, device)
-    inside = [] if spike is None else [int(spike.evidence["peak_bytes"])]
-    return max([*inside, *([] if device.peak is None else [device.peak.of_the_program])], default=None)
-
-
-def _spike_in_window(state: RankState, device: DeviceHistory) -> Finding | None:
-    """The highest spike that came while a window was open: the run's peak leaves these steps out."""
-    spikes = [
-        each
-        for each in standing(state.findings)
-        if each.device == device.device
-        and each.evidence.get("left_out_bytes") is not None
-        and isinstance(each.evidence.get("peak_bytes"), int)
-    ]
-    return max(spikes, key=lambda spike: spike.evidence["peak_bytes"], default=None)
-
-
-def _check_baseline(state: RankState, device: DeviceHistory, baseline: Mapping[str, int], tolerance: float) -> Result:
+def _check_baseline(device: DeviceHistory, baseline: Mapping[str, int], tolerance: float) -> Result:
     base = baseline.get(device.place)
     if base is None:
         known = ", ".join(baseline) or "nothing"
         raise UsageError(f"{device.place} is not in the baseline (it holds {known}); write it anew")
-    change = Change(name="peak", before=base, after=_peak_of(state, device) or 0)
-    return _check_peak(state, device, "baseline", base * (1 + tolerance), _baseline_text(change, tolerance))
+    change = Change(name="peak", before=base, after=device.peak.of_the_program if device.peak is not None else 0)
+    return _check_peak(device, "baseline", base * (1 + tolerance), _baseline_text(change, tolerance))
 
 
 def _check_level(device: DeviceHistory, level: int, base: int, tolerance: float) -> Result:

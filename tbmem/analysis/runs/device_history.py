@@ -9,6 +9,7 @@ import numpy as np
 
 from tbmem.analysis.growth_rate import Point, Splice, StepTime, steady_growth_rate
 from tbmem.model.columns import F64
+from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.monitor_log import SampleRow
 from tbmem.model.run_summary import Peak
 from tbmem.model.sample import MemorySample
@@ -17,12 +18,13 @@ from tbmem.model.sample import MemorySample
 class RunPeak:
     """The highest step of a run, from samples as they are taken or from the rows of a log: both give the same.
 
-    A step without a peak counts with its level, and only in a run without peaks; a step of the CPU that the profiler
-    recorded counts only in a run without others.
+    A step without a peak counts with its level, and only in a run without peaks; a step of the CPU in a profiler window
+    counts only as a spike, or in a run without others.
     """
 
     def __init__(self) -> None:
         self._highest: dict[tuple[bool, bool], Peak] = {}
+        self._spike: Peak | None = None  # the highest in a window
         self._total: int | None = None
 
     @property
@@ -31,7 +33,10 @@ class RunPeak:
         if not self._highest:
             return None
         best = min(self._highest)
-        peak = replace(self._highest[best], total=self._total)
+        highest = self._highest[best]
+        if self._spike is not None and self._spike.of_the_program > highest.of_the_program:
+            highest = self._spike
+        peak = replace(highest, total=self._total)
         recorded = self._highest.get((True, best[1]), peak)
         if recorded.bytes <= peak.bytes:
             return peak
@@ -45,6 +50,18 @@ class RunPeak:
     def add_row(self, row: SampleRow) -> None:
         """Add a row of the log."""
         self._note(row.sample, row.highest, row.sample.step if row.peak_step is None else row.peak_step)
+
+    def add_finding(self, finding: Finding) -> None:
+        """Add a finding of the device: what a spike in a window needed without tbmem's part is known."""
+        reached, own = finding.evidence.get("peak_bytes"), finding.evidence.get("left_out_bytes")
+        if finding.kind is not FindingKind.SPIKE or type(reached) is not int or type(own) is not int:
+            return
+        if self._spike is None or reached > self._spike.of_the_program:
+            step, size = finding.first_step, reached + own
+            counter = "host_peak_rss"
+            self._spike = Peak(
+                device=finding.device, rank=finding.rank, bytes=size, step=step, counter=counter, own=own
+            )
 
     def _note(self, sample: MemorySample, highest: int | None, step: int) -> None:
         self._total = sample.device_total or self._total
@@ -117,6 +134,10 @@ class DeviceHistory:
             even = len(self._low_water) // 2 * 2
             pairs = zip(self._low_water[:even:2], self._low_water[1:even:2], strict=True)
             self._low_water = [Point(first.step, min(first.level, second.level)) for first, second in pairs]
+
+    def add_finding(self, finding: Finding) -> None:
+        """Add a finding about this device."""
+        self._peak.add_finding(finding)
 
     @property
     def peak(self) -> Peak | None:

@@ -80,6 +80,9 @@ class RankState:
                     self._devices.pop("cpu", None)  # watched only until the accelerator was found
                 self._devices[device] = DeviceHistory(device, row.sample.rank)
             self._devices[device].add(row)
+        for finding in piece.findings:
+            if finding.device in self._devices:
+                self._devices[finding.device].add_finding(finding)
         self.findings = (self.findings + piece.findings)[-_MAX_FINDINGS:]
         self.has_begun = self.has_begun or bool(piece.rows or piece.findings or piece.windows)
         self.gaps = (self.gaps + piece.gaps)[-_MAX_FINDINGS:]

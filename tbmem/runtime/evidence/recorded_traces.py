@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from tbmem.analysis.detector.recorded_peaks import Confirmation
 from tbmem.model.finding import Finding
 from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.run_folder import RunFolder
@@ -27,7 +28,7 @@ class RecordedTraces:
     def __init__(self, ledger: WindowLedger, folder: RunFolder | None, guard: Guard, deadline: float) -> None:
         self._ledger, self._folder, self._guard, self._deadline = ledger, folder, guard, deadline
 
-    def confirms(self, step: int, height: int) -> bool:
+    def confirms(self, step: int, height: int) -> Confirmation:
         """Whether tensors made most of the bytes by which a step has passed others while a window was open.
 
         Of a step that was recorded its trace tells; in one of a warm-up no records lie between the tensors.
@@ -38,7 +39,9 @@ class RecordedTraces:
 
             return recorded_excess(self._ledger.recorded, step)
 
-        return step in self._ledger.warmups or (self._asked(read) or 0) >= _MOSTLY * height
+        if step in self._ledger.warmups:
+            return Confirmation.WARM_UP
+        return Confirmation.RECORDED if (self._asked(read) or 0) >= _MOSTLY * height else Confirmation.NONE
 
     def explained(self, findings: Sequence[Finding]) -> list[Finding]:
         """A further finding for each spike that a trace contains."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tbmem.analysis.detector.recorded_peaks import RecordedPeaks
+from tbmem.analysis.detector.recorded_peaks import Confirmation, RecordedPeaks
 from tbmem.analysis.detector.spike_test import Excursion, ExcursionKind
 from tests.conftest import MIB
 
@@ -34,7 +34,8 @@ def spikes(
         test.add_recorded(step, peak * MIB, resident[step - 1], (100 + added) * MIB, 0)
     first = len(before) + len(recorded) + 1
     test.add_plain(range(first, first + len(after)), [peak * MIB for peak in after], resident[first - 1 :])
-    return test.ended(lambda step, height: excess is not None and excess * MIB >= height / 2)
+    confirmed = Confirmation.RECORDED, Confirmation.NONE
+    return test.ended(lambda step, height: confirmed[excess is None or excess * MIB < height / 2])
 
 
 def test_a_recorded_step_that_needed_far_more_is_a_spike_without_its_records() -> None:
@@ -70,7 +71,7 @@ def test_a_spike_of_a_plain_step_hides_none_in_a_window(kind: ExcursionKind, fou
     # when
     test.note_excursion(Excursion(kind, 48, 48, 520 * MIB, USUAL * MIB, period=23, members=(2, 25, 48)))
     # then
-    assert len(test.ended(lambda step, height: True)) == found
+    assert len(test.ended(lambda step, height: Confirmation.RECORDED)) == found
 
 
 def test_windows_in_which_all_steps_are_high_show_no_spike() -> None:
@@ -101,7 +102,7 @@ def test_recorded_steps_are_not_judged_before_the_end() -> None:
     test.add_plain(range(4, 54), [USUAL * MIB] * 50, [None] * 50)
     # then
     assert not test.judged()
-    assert len(test.ended(lambda step, height: True)) == 1
+    assert len(test.ended(lambda step, height: Confirmation.RECORDED)) == 1
 
 
 @pytest.mark.parametrize(("plain", "found"), [(5, 0), (12, 1)])
@@ -120,6 +121,20 @@ def test_the_steps_after_a_window_are_judged_as_well(at: int) -> None:
     after[at] = 900
     [spike] = spikes([300, 301], records=[0, 1], after=after)
     assert (spike.first_step, spike.peak, spike.left_out) == (4 + at, 900 * MIB, None)
+
+
+@pytest.mark.parametrize("known", [Confirmation.WARM_UP, Confirmation.RECORDED])
+def test_what_confirms_a_spike_is_known(known: Confirmation) -> None:
+    # given
+    test = RecordedPeaks(spike_percent=5.0, min_spike=16 * MIB)
+    test.note_level(0, 0)
+    for step, peak in ((2, 300), (3, 500)):
+        test.add_recorded(step, peak * MIB, None, 0, 0)
+    test.add_plain(range(4, 54), [USUAL * MIB] * 50, [None] * 50)
+    # when
+    [spike] = test.ended(lambda step, height: known)
+    # then
+    assert spike.is_recorded is (known is Confirmation.RECORDED)
 
 
 def test_what_malloc_keeps_of_a_spike_is_no_spike_of_the_next_step() -> None:
@@ -155,7 +170,7 @@ def test_a_window_is_judged_once() -> None:
     test.add_plain(range(46, 51), [900 * MIB] + [USUAL * MIB] * 4, [None] * 5)
     # then
     assert [len(test.judged()), len(test.judged())] == [1, 0]
-    assert [spike.first_step for spike in test.ended(lambda step, height: True)] == [42]
+    assert [spike.first_step for spike in test.ended(lambda step, height: Confirmation.RECORDED)] == [42]
 
 
 def test_what_malloc_does_not_tell_is_not_judged() -> None:
@@ -169,4 +184,4 @@ def test_what_malloc_does_not_tell_is_not_judged() -> None:
     test.add_recorded(42, 900 * MIB, None, None, 0)
     test.add_recorded(43, None, None, 100 * MIB, 0)
     # then
-    assert not test.ended(lambda step, height: True)
+    assert not test.ended(lambda step, height: Confirmation.RECORDED)

@@ -117,7 +117,7 @@ def test_a_spike_in_a_profiler_window_counts_without_what_tbmem_had_added(make_s
     # then
     assert peaks == {"rank 0 cpu": 12 * GIB}
     assert not limit.holds
-    assert limit.message.startswith("step 5, in a profiler window, needed 12.00 GiB without tbmem's own")
+    assert limit.message.startswith("peak 12.00 GiB in step 5 (12.00 GiB with tbmem's own 1.00 MiB)")
     assert own.holds
 
 

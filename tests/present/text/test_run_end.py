@@ -147,7 +147,9 @@ def test_recorded_steps_do_not_count_on_the_cpu() -> None:
     # when
     (line,) = [line for line in summary_lines(replace(BARE, profiler=COST, peaks=(peak,))) if "profiler:" in line]
     # then
-    assert line.startswith("profiler: 6 steps recorded in 2 windows, which the peak leaves out (tbmem analyze) · ")
+    assert line.startswith(
+        "profiler: 6 steps recorded in 2 windows, of which the peak counts spikes only (tbmem analyze) · "
+    )
 
 
 def test_the_view_is_plain_json_and_says_everything() -> None:

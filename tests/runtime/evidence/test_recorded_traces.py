@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tbmem.analysis.detector.recorded_peaks import Confirmation
 from tbmem.runtime.evidence import spike_explainer
 from tbmem.runtime.evidence.recorded_traces import RecordedTraces
 from tbmem.runtime.process.guard import Guard
@@ -35,7 +36,7 @@ def test_a_recorded_step_is_compared_in_its_trace(
     # when
     found = _traces(tmp_path, ledger, Guard()).confirms(5, height)
     # then the trace is read in the thread that has written it
-    assert found is is_confirmed
+    assert found is (Confirmation.RECORDED if is_confirmed else Confirmation.NONE)
     assert threads != [threading.current_thread().name]
 
 
@@ -43,7 +44,8 @@ def test_in_a_warm_up_nothing_lies_between_the_tensors(tmp_path: Path) -> None:
     ledger = WindowLedger(windows=[WindowResult(number=1, prepared=2, steps=[4, 5])])
     traces = _traces(tmp_path, ledger, Guard())
 
-    assert [step for step in range(1, 7) if traces.confirms(step, 100)] == [2, 3]
+    known = [traces.confirms(step, 100) for step in range(1, 5)]
+    assert known == [Confirmation.NONE, Confirmation.WARM_UP, Confirmation.WARM_UP, Confirmation.NONE]
 
 
 def test_an_error_is_a_problem_of_the_run_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,5 +63,5 @@ def test_an_error_is_a_problem_of_the_run_and_no_more(tmp_path: Path, monkeypatc
 
 
 def test_without_windows_or_a_folder_nothing_is_asked(tmp_path: Path) -> None:
-    assert not _traces(tmp_path, WindowLedger(), Guard()).confirms(5, 100)
+    assert _traces(tmp_path, WindowLedger(), Guard()).confirms(5, 100) is Confirmation.NONE
     assert RecordedTraces(WindowLedger(), None, Guard(), 0.0).explained([]) == []
