@@ -93,7 +93,15 @@ class Screens:
 
     @cached_property
     def _profiled(self) -> set[int]:
-        return {row["step"] for row in self.log if row["type"] == "samples" and row.get("profiled")}
+        rows = [row for row in self.log if row["type"] == "samples" and row.get("profiled")]
+        return {row["step"] for row in rows if row.get("host_peak_rss") not in self.spikes_in_windows}
+
+    @cached_property
+    def spikes_in_windows(self) -> dict[int, int]:
+        """By the resident peaks of spikes while a window was open, which count, what of them is tbmem's."""
+        facts = [line["evidence"] for line in self.log if line["type"] == "finding" and line["kind"] == "spike"]
+        own = [(fact["peak_bytes"], fact["left_out_bytes"]) for fact in facts if "left_out_bytes" in fact]
+        return {peak + left_out: left_out for peak, left_out in own}
 
     @cached_property
     def scalars(self) -> dict[str, list[tuple[int, float]]]:
@@ -187,7 +195,8 @@ def log_readings(screens: Screens) -> Iterator[Reading]:
         last = own[-1]
         figures = {"allocated": last["allocated"], "reserved": last.get("reserved"), "peak": peak}
         if counter == "host_peak_rss" and peak is not None:
-            tbmems = next(row.get("host_own") or 0 for row in counted if row.get(counter) == peak)
+            at_peak = next(row.get("host_own") or 0 for row in counted if row.get(counter) == peak)
+            tbmems = screens.spikes_in_windows.get(peak, at_peak)
             figures |= {"tbmem's own at the peak": tbmems, "peak without tbmem's own": peak - tbmems}
         yield from _present(_of(last["rank"], device), "log", {**figures, "capacity": last.get("device_total")})
     for verdict in ends[-1]["verdicts"] if ends else ():

@@ -34,11 +34,22 @@ OUT_OF_MEMORY = """
                 torch.empty(1 << 60, dtype=torch.uint8)
             memory.step()
 """
+IN_A_WINDOW = """
+    import torch
+    from tbmem import MemoryCallback
+
+    with MemoryCallback() as memory:
+        for step in range(1, 41):
+            torch.ones(1 << 26 if step == {step} else 1 << 10).sum()
+            memory.step()
+"""
 DEMO = ["-m", "tbmem", "demo", "--device", "cpu"]
 RUNS = {
     "leak": [*DEMO, "--inject", "leak"],
     "spike": [*DEMO, "--inject", "spike"],
     "json": [*DEMO, "--steps", "40", "--json"],
+    "warm-up": ["-c", textwrap.dedent(IN_A_WINDOW.format(step=3))],
+    "recorded": ["-c", textwrap.dedent(IN_A_WINDOW.format(step=5))],
     "out of memory": ["-c", textwrap.dedent(OUT_OF_MEMORY)],
 }
 
