@@ -112,10 +112,13 @@ def report(
 
     Raises:
         FileFormatError: There is no such run or recording, or it is damaged.
-        UsageError: There are several runs in the folder, or several recordings for one page.
+        UsageError: There are several runs in the folder, or several recordings for one page, or it is no path.
         ConfigError: ``rules`` cannot be read.
         OSError: A file cannot be read or written.
     """
+    for path in (source, *more):
+        if not isinstance(path, (str, os.PathLike)):
+            raise UsageError(f"report: a path is needed, not {type(path).__name__}: a run's folder or a recording")
     alone = [source, *more] if more else [found] if (found := recordings_alone(source)) is not None else []
     if html is not None and len(alone) > 1:
         raise UsageError(f"html={os.fspath(html)}: one page holds one recording or run; say out=DIR for several")

@@ -25,7 +25,7 @@ class Baseline(msgspec.Struct, frozen=True):
         try:
             baseline = msgspec.convert(read_json(data), cls)
         except ValueError as error:
-            raise FileFormatError(f"not a baseline of tbmem ({error})") from error
+            raise FileFormatError(f"not a baseline of tbmem ({error}); --update-baseline writes one") from error
         if baseline.schema != _SCHEMA:
             raise FileFormatError("a baseline of another version; --update-baseline writes it anew")
         return baseline

@@ -71,6 +71,7 @@ NCCL = 400 * MIB
 def gpu_named(name: str) -> Gpu:
     """A GPU by its name, torch's name of it, an unambiguous part of either, or a size; UsageError if none or several.
 
+    Of several that are sold with one size, such as ``16GB``, it is the one with the least memory.
     A whole word is preferred to a part of one: ``l4`` is the L4, not the L40S. A size, such as ``12GiB``, is that of a
     GPU which is not listed: it computes like the smallest listed one with as much memory.
     """
@@ -83,13 +84,10 @@ def gpu_named(name: str) -> Gpu:
             larger = sorted(GPUS.values(), key=lambda gpu: (gpu.total < total, abs(gpu.total - total)))
             return replace(larger[0], name=name, total=total)
         raise UsageError(f"--gpu {name}: there are {', '.join(GPUS)}; for another give its memory, as in --gpu 12GiB")
-    if len(matches) > 1:
-        size = _DECIMAL.fullmatch(name.strip())
-        raise UsageError(
-            f"--gpu {name}: say which of {', '.join(gpu.name for gpu in matches)}, or its memory, as"
-            f" {size[1] if size else 24}GiB"
-        )
-    return matches[0]
+    if len(matches) > 1 and not _DECIMAL.fullmatch(name.strip()):
+        names = ", ".join(gpu.name for gpu in matches)
+        raise UsageError(f"--gpu {name}: say which of {names}, or its memory, as 24GiB")
+    return min(matches, key=lambda gpu: gpu.total)
 
 
 def gpus_named(names: Sequence[str]) -> list[Gpu]:

@@ -150,7 +150,10 @@ def record(
 
     Raises:
         RunFolderError: The folder cannot be written.
+        UsageError: ``model`` is no module.
     """
+    if model is not None and not isinstance(model, torch.nn.Module):
+        raise UsageError(f"record: model is a {type(model).__name__}; give a torch.nn.Module, or leave it out")
     rank, guard, addresses = find_rank(), Guard(), AddressRecorder()
     redaction = Redaction.of_this_process(keep=[name]) if redact else NOTHING_REDACTED
     folder = open_run_folder(RunConfig(logdir=logdir, name=name), rank, guard, redaction)

@@ -202,6 +202,15 @@ def test_inference_has_phases_and_modules_as_well(tmp_path: Path) -> None:
     assert [(module.allocated, module.saved) for module in recording.modules] == [(32 * 256 * 4, 0)]
 
 
+def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
+    with (
+        pytest.raises(tbmem.UsageError, match=r"record: model is a str; give a torch.nn.Module"),
+        tbmem.record(model="net", logdir=str(tmp_path)),  # type: ignore[arg-type]
+    ):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_recorded_nothing_says_so(tmp_path: Path) -> None:
     if torch.cuda.is_available() or torch.xpu.is_available():
         pytest.skip("this machine's device keeps memory history")

@@ -126,7 +126,7 @@ def _alternatives(estimate: Estimate) -> Iterator[str]:
         is_batch = re.compile(r"batch \d+, ").match
         if estimate.fit is not Fit.FITS and not any(is_batch(each.change) for each in estimate.alternatives):
             yield (
-                "  no batch fits, however small"
+                "  no batch fits without being tight, however small"
                 if estimate.fit is Fit.NO
                 else "  no smaller batch needs less than that"
             )

@@ -61,7 +61,7 @@ def test_alternatives_say_whether_one_fits() -> None:
     found = "\n".join(estimate_lines(replace(estimate, alternatives=(changed, largest))))
 
     assert "1.00 MiB     2.00 MiB   tight" in text
-    assert "no batch fits, however small" in text
+    assert "no batch fits without being tight, however small" in text
     assert "no batch fits" not in tight + found
 
 
