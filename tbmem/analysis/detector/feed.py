@@ -175,7 +175,7 @@ class SampleFeed:
                 yield ExcursionEvent(step, channel, excursion, updated, self._higher_peak(channel, excursion))
                 continue
             shown = self._resident_peaks.shown(excursion)
-            if shown.kind is ExcursionKind.SHIFT or self._is_programs(shown):
+            if self._is_programs(shown):
                 yield ExcursionEvent(step, channel, shown, updated)
 
     def _higher_peak(self, channel: Channel, excursion: Excursion) -> Excursion | None:
@@ -187,8 +187,14 @@ class SampleFeed:
         return peaks if is_higher else None
 
     def _is_programs(self, excursion: Excursion) -> bool:
-        """Whether a resident peak is high as the screens show it, and not by pages that a recording had given back."""
-        is_refill = self._gave_back and (excursion.kept or 0) > _MOSTLY * excursion.height
+        """Whether a resident peak is high as the screens show it, and not by pages that a recording had given back.
+
+        Of a change of level most must show there: what each step needs of memory that is free anyway costs nothing.
+        """
+        is_mostly_kept = (excursion.kept or 0) > _MOSTLY * excursion.height
+        if excursion.kind is ExcursionKind.SHIFT:
+            return not is_mostly_kept
+        is_refill = self._gave_back and is_mostly_kept
         return not is_refill and excursion.height >= self._spike_share * excursion.usual
 
     def _are_alike(self, columns: Any, count: int) -> bool:

@@ -199,7 +199,7 @@ class SpikeTest:
     def _judge_first(self, first: int, second: int) -> None:
         """Judge the first level, in whose step a spike may have come: it was not the run's first step."""
         self._unsure = None
-        if first > second + max(self._share * second, self._min_spike):
+        if first > second + max(_FEW_PERCENT / 100 * second, self._min_spike):
             self._early_levels += 1
         else:
             self._record = max(self._record, first)
