@@ -190,13 +190,27 @@ class Detector:
         return finding_text.stable(sample, lowest, highest, feed.judged, periodic)
 
     def _report(self, sample: MemorySample, event: Event) -> Sequence[Finding]:
+        findings: Sequence[Finding]
         if isinstance(event, GrowthEvent):
-            return self._report_growth(sample, event)
-        finding = self._report_excursion(sample, event) if isinstance(event, ExcursionEvent) else event.finding(sample)
-        if finding is None:
-            return ()
-        self._history.add(finding)
-        return (finding,)
+            findings = self._report_growth(sample, event)
+        else:
+            report = self._report_excursion
+            found = report(sample, event) if isinstance(event, ExcursionEvent) else event.finding(sample)
+            findings = () if found is None else (self._with_its_leak(found),)
+        for finding in findings:
+            self._history.add(finding)
+        return findings
+
+    def _with_its_leak(self, full: Finding) -> Finding:
+        """Names the leak where a device is nearly full because of one, and what to do about that."""
+        leak = self._history.latest.get(FindingKind.LEAK)
+        trends = (channel.growth.trend for channel in self._feed.channels.values())
+        stands = any(trend is not None and trend.state is TrendState.LEAK for trend in trends)
+        if full.kind is not FindingKind.NEAR_CAPACITY or leak is None or not stands:
+            return full
+        holder = f", held by {leak.evidence['holder']}" if leak.evidence.get("holder") else ""
+        message = f"{full.message} · a leak was reported in step {leak.last_step}{holder}"
+        return replace(full, message=message, advice=leak.advice or full.advice)
 
     def _report_excursion(self, sample: MemorySample, event: ExcursionEvent) -> Finding | None:
         """The excursion as a finding, unless another channel has reported it."""

@@ -64,6 +64,16 @@ def test_45_47_49_51_is_a_leak() -> None:
     assert findings[-1].message.startswith("+2.00 GiB/step since step 2")
 
 
+def test_a_device_that_a_leak_has_filled_names_it() -> None:
+    # given: 1 % of the device is kept at each step
+    findings = judge(series([20 + 0.8 * step for step in range(75)]))
+    # when
+    full = [finding for finding in findings if finding.kind is NEAR]
+    # then: the last report before
+    assert full
+    assert all(finding.message.endswith(" · a leak was reported in step 57") for finding in full)
+
+
 def test_45_45_78_of_80_is_a_spike_and_near_capacity() -> None:
     # when
     findings = judge(series([45, 45, 78, 45, 45]))
