@@ -201,16 +201,16 @@ class Detector:
             self._history.add(finding)
         return findings
 
-    def _with_its_leak(self, full: Finding) -> Finding:
-        """Names the leak where a device is nearly full because of one, and what to do about that."""
+    def _with_its_leak(self, finding: Finding) -> Finding:
+        """The finding; that a device is nearly full while something leaks names the leak, and what to do about it."""
         leak = self._history.latest.get(FindingKind.LEAK)
         trends = (channel.growth.trend for channel in self._feed.channels.values())
         stands = any(trend is not None and trend.state is TrendState.LEAK for trend in trends)
-        if full.kind is not FindingKind.NEAR_CAPACITY or leak is None or not stands:
-            return full
+        if finding.kind is not FindingKind.NEAR_CAPACITY or leak is None or not stands:
+            return finding
         holder = f", held by {leak.evidence['holder']}" if leak.evidence.get("holder") else ""
-        message = f"{full.message} · a leak was reported in step {leak.last_step}{holder}"
-        return replace(full, message=message, advice=leak.advice or full.advice)
+        message = f"{finding.message} · a leak was reported in step {leak.last_step}{holder}"
+        return replace(finding, message=message, advice=leak.advice or finding.advice)
 
     def _report_excursion(self, sample: MemorySample, event: ExcursionEvent) -> Finding | None:
         """The excursion as a finding, unless another channel has reported it."""

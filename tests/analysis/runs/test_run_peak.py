@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from tbmem.analysis.runs.device_history import RunPeak
+from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import RowBuilder, SampleRow
 from tbmem.model.sample import MemorySample
 from tests.conftest import GIB, MakeSample
@@ -89,3 +90,28 @@ def test_a_row_ends_where_the_profiler_goes_on_or_off() -> None:
 
 def test_nothing_is_known() -> None:
     assert RunPeak().peak is None
+
+
+@pytest.mark.parametrize(("needed", "bytes_", "step", "recorded"), [(800, 820, 5, None), (90, 130, 30, 820)])
+def test_a_spike_in_a_window_counts_without_what_tbmem_had_added(
+    needed: int, bytes_: int, step: int, recorded: int | None
+) -> None:
+    # given: step 5 is in a window, with 820 bytes, and what of them is the program's
+    samples = [_cpu(step, 820 if step == 5 else 100 + step, profiled=4 <= step <= 6) for step in range(1, 31)]
+    spike = Finding(
+        kind=FindingKind.SPIKE,
+        severity=Severity.WARNING,
+        device="cpu",
+        first_step=5,
+        last_step=5,
+        message="",
+        evidence={"peak_bytes": needed, "left_out_bytes": 820 - needed},
+        advice="",
+    )
+    for found in _peaks(samples):
+        # when
+        found.add_finding(spike)
+        # then
+        assert found.peak is not None
+        assert (found.peak.bytes, found.peak.step, found.peak.recorded) == (bytes_, step, recorded)
+        assert found.peak.of_the_program == max(needed, 130)
