@@ -143,14 +143,20 @@ class SpikeTest:
         if value > self._threshold and (self._pending or self._rises_at_once(step, value)):
             self._pending.append((step, value))
             return self._end_shift() if len(self._pending) > RETURN_WITHIN else ()
+        if value > self._threshold and not self._is_near(step):
+            # a spike or slow growth: the next level tells, and this one is no measure for others
+            self._last, self._last_step = value, step
+            return ()
         excursions = self._end_spike(after=value) if self._pending else ()
         self._learn((step,), (value,), value)
         return excursions
 
     def _rises_at_once(self, step: int, value: int) -> bool:
         """Whether most of a high level was not there before; unknown where that was read many steps before."""
-        is_near = step - self._last_step <= RETURN_WITHIN
-        return is_near and value - self._last >= _AT_ONCE * (value - self._usual)
+        return self._is_near(step) and value - self._last >= _AT_ONCE * (value - self._usual)
+
+    def _is_near(self, step: int) -> bool:
+        return step - self._last_step <= RETURN_WITHIN
 
     def close(self) -> Sequence[Excursion]:
         """The excursion that is still open where steps are left out, which counts as a spike, and early ones."""

@@ -166,6 +166,26 @@ def test_a_spike_right_after_an_interruption_hides_none(high: int) -> None:
     assert [excursion.first_step for _, excursion in told] == [25, 31]
 
 
+def test_a_high_level_after_steps_that_were_not_read_hides_no_spike() -> None:
+    # given: steps 20 to 27 are unknown, and 28 may be a spike or not
+    steps = [*range(14, 20), *range(28, 61)]
+    levels = [(1400 if step in (17, 28, 44) else 326) * MIB for step in steps]
+    test = SpikeTest(spike_percent=5.0, min_spike=16 * MIB)
+    # when
+    told = [*test.extend(steps, levels), *((61, each) for each in test.end())]
+    # then
+    assert [excursion.first_step for _, excursion in told] == [17, 44]
+
+
+def test_a_high_level_after_steps_that_were_not_read_may_have_grown() -> None:
+    # given: it stays
+    steps = [*range(14, 40), *range(60, 90)]
+    levels = [(326 if step < 40 else 1400) * MIB for step in steps]
+    test = SpikeTest(spike_percent=5.0, min_spike=16 * MIB)
+    # when / then
+    assert not [*test.extend(steps, levels), *test.end()]
+
+
 def test_three_even_spikes_of_a_short_run_are_a_period() -> None:
     # given
     levels = [(1400 if step in (28, 41, 54) else 326 + step % 2) * MIB for step in range(14, 60)]
