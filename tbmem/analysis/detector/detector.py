@@ -190,13 +190,13 @@ class Detector:
         return finding_text.stable(sample, lowest, highest, feed.judged, periodic)
 
     def _report(self, sample: MemorySample, event: Event) -> Sequence[Finding]:
-        findings: Sequence[Finding]
         if isinstance(event, GrowthEvent):
-            findings = self._report_growth(sample, event)
+            findings: Sequence[Finding] = self._report_growth(sample, event)
+        elif isinstance(event, ExcursionEvent):
+            found = self._report_excursion(sample, event)
+            findings = () if found is None else (found,)
         else:
-            report = self._report_excursion
-            found = report(sample, event) if isinstance(event, ExcursionEvent) else event.finding(sample)
-            findings = () if found is None else (self._with_its_leak(found),)
+            findings = (self._with_its_leak(event.finding(sample)),)
         for finding in findings:
             self._history.add(finding)
         return findings

@@ -238,12 +238,10 @@ class SpikeTest:
         """The open excursion has come down to the level ``after``; what stays of it, if small, is no spike's height."""
         steps, levels = self._take_pending()
         excursion = Excursion(ExcursionKind.SPIKE, steps[0], steps[-1], max(levels), self._usual)
-        before = len(self._recent)
-        self._recent.extend(levels)
-        if before < _ENOUGH:
-            self._early.append(excursion)
-            self._early_levels += len(levels)
+        if len(self._recent) < _ENOUGH:
+            self._add_early(excursion, levels)
             return ()
+        self._recent.extend(levels)
         is_low = excursion.height <= self._least
         is_lasting = excursion.peak - after < max(self._share * self._usual, self._min_spike)
         return self._news_of(excursion, counts=not (is_low or is_lasting))
@@ -275,12 +273,16 @@ class SpikeTest:
         above = [(step, level) for step, level in zip(steps, levels, strict=True) if level > high]
         if above and levels[-1] <= high:
             peaks = [level for _, level in above]
-            self._early.append(Excursion(ExcursionKind.SPIKE, above[0][0], above[-1][0], max(peaks), stays))
-            self._early_levels += len(peaks)
-            self._recent.extend(peaks)
+            self._add_early(Excursion(ExcursionKind.SPIKE, above[0][0], above[-1][0], max(peaks), stays), peaks)
             kept = [(step, level) for step, level in zip(steps, levels, strict=True) if level <= high]
             steps, levels = [step for step, _ in kept], [level for _, level in kept]
         self._learn_each(steps, levels)
+
+    def _add_early(self, excursion: Excursion, levels: Sequence[int]) -> None:
+        """Keep an excursion, of these levels, until it is known what is usual."""
+        self._early.append(excursion)
+        self._early_levels += len(levels)
+        self._recent.extend(levels)
 
     def _judge_early(self) -> Sequence[Excursion]:
         """Judge the excursions of the first steps, now that it is known what is usual.

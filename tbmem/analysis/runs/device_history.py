@@ -57,10 +57,13 @@ class RunPeak:
         if finding.kind is not FindingKind.SPIKE or type(reached) is not int or type(own) is not int:
             return
         if self._spike is None or reached > self._spike.of_the_program:
-            step, size = finding.first_step, reached + own
-            counter = "host_peak_rss"
             self._spike = Peak(
-                device=finding.device, rank=finding.rank, bytes=size, step=step, counter=counter, own=own
+                device=finding.device,
+                rank=finding.rank,
+                bytes=reached + own,
+                step=finding.first_step,
+                counter="host_peak_rss",
+                own=own,
             )
 
     def _note(self, sample: MemorySample, highest: int | None, step: int) -> None:

@@ -9,6 +9,7 @@ from tbmem.analysis.runs.run_status import RankState
 from tbmem.errors import UsageError
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import MonitorLog, SampleRow
+from tests.analysis.runs.spikes import spike_in_a_window
 from tests.conftest import GIB, MIB, MakeSample
 
 
@@ -99,17 +100,8 @@ def test_a_spike_in_a_profiler_window_counts_without_what_tbmem_had_added(make_s
     # given 8 GiB in all steps but one that a window has recorded
     rows = [SampleRow(step, 1, None, None, make_sample(step, 8.0, 8.0, device="cpu")) for step in range(1, 11)]
     evidence = {"peak_bytes": 12 * GIB, "usual_bytes": 8 * GIB, "height_bytes": 4 * GIB, "left_out_bytes": MIB}
-    spike = Finding(
-        kind=FindingKind.SPIKE,
-        severity=Severity.WARNING,
-        device="cpu",
-        first_step=5,
-        last_step=5,
-        message="",
-        evidence=evidence,
-    )
     state = RankState()
-    state.add(MonitorLog(rows=rows, findings=[spike]))
+    state.add(MonitorLog(rows=rows, findings=[spike_in_a_window(5, evidence)]))
     # when
     peaks = peaks_of([state])
     (limit,) = check_run([state], Limits(max_peak=10 * GIB))

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from tbmem.analysis.runs.device_history import RunPeak
-from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import RowBuilder, SampleRow
 from tbmem.model.sample import MemorySample
+from tests.analysis.runs.spikes import spike_in_a_window
 from tests.conftest import GIB, MakeSample
 
 
@@ -98,16 +98,7 @@ def test_a_spike_in_a_window_counts_without_what_tbmem_had_added(
 ) -> None:
     # given: step 5 is in a window, with 820 bytes, and what of them is the program's
     samples = [_cpu(step, 820 if step == 5 else 100 + step, profiled=4 <= step <= 6) for step in range(1, 31)]
-    spike = Finding(
-        kind=FindingKind.SPIKE,
-        severity=Severity.WARNING,
-        device="cpu",
-        first_step=5,
-        last_step=5,
-        message="",
-        evidence={"peak_bytes": needed, "left_out_bytes": 820 - needed},
-        advice="",
-    )
+    spike = spike_in_a_window(5, {"peak_bytes": needed, "left_out_bytes": 820 - needed})
     for found in _peaks(samples):
         # when
         found.add_finding(spike)
