@@ -41,6 +41,11 @@ class Suspicion:
         return self.level - self.base
 
     @property
+    def is_beside_accelerator(self) -> bool:
+        """Whether the host's memory grows in a process that uses an accelerator."""
+        return self.device != "cpu" and self.channel in (Channel.HOST, Channel.HEAP)
+
+    @property
     def is_of_accelerator(self) -> bool:
         """Whether an accelerator's memory grows; beside one, that of the host may."""
         return self.device != "cpu" and self.channel not in (Channel.HOST, Channel.HEAP, Channel.WORKERS)

@@ -16,6 +16,9 @@ class FakeDetector:
         self.rate: float | None = None
         """Bytes per step by which memory grows when conclusions are handed over; else as when it was suspected."""
 
+    def allocated_growth(self, suspicion: Suspicion) -> float | None:
+        return None
+
     def lasting_rate(self, suspicion: Suspicion) -> float:
         return suspicion.bytes_per_step if self.rate is None else self.rate
 

@@ -32,10 +32,8 @@ _SPREADS, _WIDE_SPREADS = 3.0, 2.0
 """Times the usual difference of levels in a block, and that of the second widest, by which they must grow to be a leak
 without a holder."""
 _LASTS = 0.5  # part of such growth by which the lowest levels must rise as well
-_LOOK = 64
-"""Steps in which evidence is collected, with room to spare."""
-_URGENT = 128
-"""Steps left from which on a leak does not wait for evidence."""
+_LOOK = 64  # steps in which evidence is collected, with room to spare
+_URGENT = 128  # steps left from which on a leak does not wait for evidence
 
 
 class Detector:
@@ -116,6 +114,10 @@ class Detector:
             return 0.0
         resident = self._resident_growth(channel, trend)
         return channel.lasting_rate(trend, suspicion.gap) if resident is None else self._resident_rate(trend, resident)
+
+    def allocated_growth(self, suspicion: Suspicion) -> float | None:
+        """Growth of the device's own memory while that of a suspicion lasted, in bytes; ``None`` if not remembered."""
+        return self._feed.channels[Channel.ALLOCATED].growth_between(suspicion.first_step, suspicion.last_step)
 
     def conclude(self, suspicion: Suspicion, conclusion: Conclusion) -> Sequence[Finding]:
         """Apply what the evidence says about one of ``suspicions``; returns a leak, a dismissal, or nothing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict, replace
+from math import inf
 from typing import Any
 
 from tbmem.analysis.diagnosis import leak_text
@@ -21,8 +22,8 @@ their own that come to less and then end: torch its last 2,000 collectives (1 Ki
 _ALONG = 0.1
 """Share of the growth from which what explains too little to be the holder is named as what grows along."""
 _RELEASED = 16
-"""Times the growth that a graph must gain to be no part of it. Where it began late within a trend, or where few of the
-watched steps fall between two additions, it gains some times as much."""
+"""Times the growth that a graph must gain to be no part of it, or anything that is on an accelerator. Where it began
+late within a trend, or where few of the watched steps fall between two additions, it gains some times as much."""
 _REACHES = 0.25
 """Share of the steps since growth began that a graph must reach back to have grown all the time. One that follows
 episodes of different lengths gains less in some steps than in those that were watched."""
@@ -36,6 +37,7 @@ def explain(
     *,
     min_rate: float,
     room: int | None = None,
+    allocated_growth: float | None = None,
     looked_before: int = 0,
     working_sets: Container[str] = (),
 ) -> Conclusion:
@@ -52,10 +54,12 @@ def explain(
         evidence: What the watched steps showed.
         min_rate: Bytes per step below which a leak is not reported.
         room: Bytes that are still free, if known: a bounded holder that needs more never reaches its bound.
+        allocated_growth: Bytes by which the device's own memory has grown in the same steps, if known: where the host's
+            grows beside an accelerator, what holds tensors on the latter must make both grow.
         looked_before: How often evidence of the same growth has left it open.
         working_sets: Names of holders that earlier evidence has seen to let go what they held.
     """
-    case = _Case(suspicion, evidence, min_rate, room, working_sets)
+    case = _Case(suspicion, evidence, min_rate, room, allocated_growth, working_sets)
     for decide in (_held, _filling, _garbage, _refilled, _surviving, _workload, _of_history):
         conclusion = decide(case)
         if conclusion is not None:
@@ -92,13 +96,18 @@ class _Case:
         evidence: Evidence,
         min_rate: float,
         room: int | None,
+        allocated_growth: float | None,
         known_sets: Container[str],
     ) -> None:
         self.suspicion = suspicion
         self.evidence = evidence
         self.rate = max(suspicion.bytes_per_step, 1.0)
         self.min_rate = min_rate
-        self.sites = [site for site in evidence.sites or () if site.share >= _SURVIVING]
+        most = inf
+        if suspicion.is_beside_accelerator and allocated_growth is not None:
+            on_device = max(allocated_growth, 0.0) / max(suspicion.judged_steps, 1)
+            most = _RELEASED * (self.rate + on_device)
+        self.sites = [site for site in evidence.sites or () if site.share >= _SURVIVING and site.bytes_per_step < most]
         stacked = [site for site in self.sites if site.stack]
         self.site = max(stacked, key=lambda site: site.bytes_per_step, default=None)
         """The surviving site with lines of the user that keeps most."""
@@ -110,7 +119,7 @@ class _Case:
         self.unbounded: list[Holder] = []
         let_go = set(working_sets(suspicion, evidence))
         for holder in evidence.holders:
-            if holder.bytes_per_step < least:
+            if not least <= holder.bytes_per_step < most:
                 continue
             if holder.name in let_go or holder.name in known_sets:
                 self.refilled.append(holder)

@@ -163,6 +163,7 @@ class Investigator:
                 evidence,
                 min_rate=parse_bytes(self._config.min_leak),
                 room=self._room(suspicion.device),
+                allocated_growth=detectors[suspicion.device].allocated_growth(suspicion),
                 looked_before=self._inconclusive[suspect],
                 working_sets=self._working_sets | let_go,
             )

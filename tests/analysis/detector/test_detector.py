@@ -164,6 +164,12 @@ def test_the_lasting_rate_is_without_what_was_taken_once() -> None:
     assert detector.lasting_rate(suspicion) == pytest.approx(400, rel=0.1)
 
 
+def test_what_the_device_itself_has_gained_while_a_suspicion_lasted() -> None:
+    detector, _ = suspicious()
+    suspicion = detector.suspicions[0]
+    assert detector.allocated_growth(suspicion) == pytest.approx(suspicion.growth, rel=0.1)
+
+
 def test_the_lasting_rate_of_what_goes_on_is_its_rate() -> None:
     detector, _ = suspicious()
     assert detector.lasting_rate(detector.suspicions[0]) == pytest.approx(64 * KIB)

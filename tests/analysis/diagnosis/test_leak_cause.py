@@ -61,6 +61,7 @@ def concluded(
     suspicion: Suspicion = GROWTH,
     collector_on: bool = True,
     room: int | None = None,
+    allocated_growth: float | None = None,
     looked_before: int = 0,
     history_bytes: int = 0,
     working_sets: tuple[str, ...] = (),
@@ -74,7 +75,15 @@ def concluded(
         collector_on=collector_on,
         history_bytes=history_bytes,
     )
-    return explain(suspicion, evidence, min_rate=KIB, room=room, looked_before=looked_before, working_sets=working_sets)
+    return explain(
+        suspicion,
+        evidence,
+        min_rate=KIB,
+        room=room,
+        allocated_growth=allocated_growth,
+        looked_before=looked_before,
+        working_sets=working_sets,
+    )
 
 
 def test_a_list_without_an_end_is_a_leak() -> None:
@@ -298,3 +307,17 @@ def test_what_python_adds_to_tensors_on_a_device_is_no_leak_of_the_host_by_itsel
     # when / then
     assert concluded(LIST, suspicion=on_the_host).outcome is Outcome.OPEN
     assert concluded(LIST, suspicion=replace(on_the_host, bytes_per_step=KIB)).outcome is Outcome.CONFIRMED
+
+
+@pytest.mark.parametrize(
+    ("allocated_growth", "expected"), [(0.0, Outcome.OPEN), (LIST.bytes_per_step * 40, Outcome.CONFIRMED)]
+)
+def test_tensors_on_a_device_whose_memory_stands_still_are_let_go_again(
+    allocated_growth: float, expected: Outcome
+) -> None:
+    # given: a list that an epoch's end empties gains 64 KiB in each step, the host 1 KiB, and the device nothing
+    on_the_host = replace(GROWTH, device="cuda:0", channel=Channel.HEAP, bytes_per_step=KIB, judged_steps=40)
+    # when
+    conclusion = concluded(LIST, sites=(SURVIVORS,), suspicion=on_the_host, allocated_growth=allocated_growth)
+    # then
+    assert conclusion.outcome is expected
