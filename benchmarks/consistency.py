@@ -101,7 +101,8 @@ class Screens:
         """By the resident peaks of spikes while a window was open, which count, what of them is tbmem's."""
         facts = [line["evidence"] for line in self.log if line["type"] == "finding" and line["kind"] == "spike"]
         own = [(fact["peak_bytes"], fact["left_out_bytes"]) for fact in facts if "left_out_bytes" in fact]
-        return {peak + left_out: left_out for peak, left_out in own}
+        plain = [row["host_own"] for row in self.log if row["type"] == "samples" and not row.get("profiled")]
+        return {peak + left_out: left_out + plain[-1] for peak, left_out in own}
 
     @cached_property
     def scalars(self) -> dict[str, list[tuple[int, float]]]:

@@ -25,8 +25,7 @@ from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.sample import MemorySample
 
 _SHARE_EXPLAINED = 0.5  # share of the resident memory's growth that malloc must show for it to be the same growth
-_SHARE_OF_TWIN = 0.3
-"""The same where that grows as well: Python's own objects lie outside of malloc's heap."""
+_SHARE_OF_TWIN = 0.3  # the same where that grows as well: Python's own objects lie outside of malloc's heap
 _PINNED = 2.0  # times the growth of what is alive by which the resident memory grows where the heap cannot shrink
 _SPREADS, _WIDE_SPREADS = 3.0, 2.0
 """Times the usual difference of levels in a block, and that of the second widest, by which they must grow to be a leak
@@ -67,8 +66,7 @@ class Detector:
         self.let_go: dict[str, int] = {}
         """Holders of leaks that were withdrawn, since what they held was free again, and for how many steps they had
         held it: a list that is emptied when an epoch ends."""
-        self._filling: dict[bool, Conclusion] = {}
-        """What was last found to fill: memory of the host (true), and of an accelerator."""
+        self._filling: dict[bool, Conclusion] = {}  # what was found to fill last: memory of the host (true), or not
         self._resident_told = 0
         """Growth of the resident memory, in bytes, with which a leak that pins the heap was last reported."""
         self._step_time = StepTime()

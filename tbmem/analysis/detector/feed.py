@@ -146,17 +146,17 @@ class SampleFeed:
             events.sort(key=_order)
         return events
 
-    def close(self, confirms: Confirms = unconfirmed) -> list[Event]:
+    def close(self, confirms: Confirms = unconfirmed) -> list[ExcursionEvent]:
         """End the run: what is still open or was held back, and recorded steps; ``confirms``: what recordings tell."""
         excursions = self._ended({channel: test.end() for channel, test in self._spikes.items()})
         recorded = [self._spike_event(each.last_step, each) for each in self._recorded.ended(confirms)]
-        return [*recorded, *excursions]
+        return sorted([*recorded, *excursions], key=lambda event: event.excursion.first_step)
 
     def _spike_event(self, step: int, spike: Excursion) -> ExcursionEvent:
         return ExcursionEvent(step, Channel.HOST, spike, dict(self._updated).get(spike.first_step))
 
-    def _ended(self, excursions: Mapping[Channel, Iterable[Excursion]]) -> list[Event]:
-        events: list[Event] = []
+    def _ended(self, excursions: Mapping[Channel, Iterable[Excursion]]) -> list[ExcursionEvent]:
+        events: list[ExcursionEvent] = []
         for channel, ended in excursions.items():
             events += self._excursion_events(channel, [(each.last_step, each) for each in ended])
         return events

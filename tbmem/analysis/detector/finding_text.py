@@ -177,18 +177,24 @@ def spike(sample: MemorySample, event: ExcursionEvent, running: RunningAt = _UNK
     """One step, or a few, needed more; ``running`` was at the peak."""
     phase, note = _PHASES[event.updated]
     channel, excursion = event.shown
-    step, level = f"step {excursion.first_step}{note}", _level(channel, excursion)
+    first, last = excursion.first_step, excursion.last_step
+    steps = f"step {first}" if first == last else f"steps {first} to {last}"
+    step, level = f"{steps}{note}", _level(channel, excursion)
     if excursion.kept:
         more = f"{format_signed(excursion.height)} more than usual{_kept(excursion)}"
         message = f"{step} needed {more}: it reached {level}, the usual is {format_bytes(excursion.usual)}"
     else:
         verb = "held" if channel is Channel.ALLOCATED else "reached"
         message = f"{step} {verb} {level}, {_above_usual(excursion)}"
-    message += _held_after(event) + _left_out(excursion) + _running(running)
+    file, sources = excursion.confirmation
+    message += _held_after(event) + _left_out(excursion)
+    # a recording names what the step held, better than what was running when a look at the stack came
+    message += f" · {sources}" if sources.largest else _running(running)
     shows = "tbmem analyze shows what it holds"
-    recording = f"another run records it with {recording_of(excursion.first_step)}, and {shows}"
-    advice = f"{ADVICE[FindingKind.SPIKE]}; {shows if excursion.is_recorded else recording}"
-    facts: dict[str, Any] = {"phase": phase, **_held_facts(event), **_line_facts(running)}
+    recording = f"another run records it with {recording_of(first)}, and {shows}"
+    advice = f"{ADVICE[FindingKind.SPIKE]}; {shows if file else recording}"
+    lines = sources.to_evidence(file) if sources.largest else _line_facts(running)
+    facts: dict[str, Any] = {"phase": phase, **_held_facts(event), **lines}
     return _of_excursion(FindingKind.SPIKE, sample, channel, excursion, message, advice=advice, **facts)
 
 

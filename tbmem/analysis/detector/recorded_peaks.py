@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from enum import Enum
 from statistics import median_low
 from typing import NamedTuple
 
-from tbmem.analysis.detector.spike_test import Excursion, ExcursionKind
+from tbmem.analysis.detector.spike_test import Confirmation, Excursion, ExcursionKind
 
 _PLAIN = 256
 """Plain steps that are remembered."""
@@ -23,21 +22,12 @@ _SPREADS = 2.0
 """A spike is so many times as far from the usual as the highest plain step."""
 
 
-class Confirmation(Enum):
-    """Whether a step of a window needed more than others."""
-
-    NONE = "none"
-    WARM_UP = "warm-up"  # nothing was recorded in it, so that its resident peak is the program's
-    RECORDED = "recorded"  # its recording shows the tensors
+Confirms = Callable[[int, int], Confirmation | None]
+"""Returns what confirms that a step of a window had tensors of most of so many bytes more than others."""
 
 
-Confirms = Callable[[int, int], Confirmation]
-"""Returns whether a step of a window had tensors of most of so many bytes more than others."""
-
-
-def unconfirmed(step: int, height: int) -> Confirmation:
+def unconfirmed(step: int, height: int) -> None:
     """No recording tells more of a step."""
-    return Confirmation.NONE
 
 
 class _Step(NamedTuple):
@@ -90,7 +80,10 @@ class RecordedPeaks:
         if self._after:
             self._end_window()
         rise = self._rise(peak, resident)
-        if self._before is None or peak is None or heap is None:
+        if self._before is None:  # no plain step lies before: what the first of them has added is not known
+            self.note_level(heap, own)
+            return
+        if peak is None or heap is None:
             return
         added = max(heap - self._before[0], 0) + max((own or 0) - self._before[1], 0)
         self._window.append(_Step(step, peak - added, rise, added))
@@ -139,11 +132,10 @@ class RecordedPeaks:
         """The spikes that are known when the run ends, those in recorded steps among them."""
         self._end_window()
         spikes = self._judged(_FEW)
-        highest = sorted(self._unconfirmed, key=lambda spike: -spike.height)[:_MOST]
-        for spike in highest:
-            known = confirms(spike.first_step, spike.height)
-            if known is not Confirmation.NONE:
-                spikes.append(replace(spike, is_recorded=known is Confirmation.RECORDED))
+        for spike in sorted(self._unconfirmed, key=lambda spike: -spike.height)[:_MOST]:
+            confirmation = confirms(spike.first_step, spike.height)
+            if confirmation is not None:
+                spikes.append(replace(spike, confirmation=confirmation))
         return spikes
 
     def _judged(self, enough: int) -> list[Excursion]:
@@ -155,18 +147,18 @@ class RecordedPeaks:
         return [spike for spike in spikes if spike.left_out is None]
 
     def _spikes(self, window: Sequence[_Step], after: Sequence[_Step]) -> Iterator[Excursion]:
-        """The highest step of a window and the highest of those after it, as far as they are spikes."""
+        """The steps of a window, and those after it, that are spikes."""
         told = {step for spike in self._told for step in range(spike.first_step, spike.last_step + 1)}
         plain = [peak for step, peak in self._plain if step not in told] or [peak for _, peak in self._plain]
         usual, most = median_low(plain), max(plain)
         least = max(self._share * usual, self._min_spike)
-        risen = [[step for step in steps if step.rise is None or step.rise >= least] for steps in (window, after)]
-        for step in (max(steps, key=lambda step: step.peak) for steps in risen if steps):
-            others = [other.peak for other in window if other is not step]
-            height = max(least, _SPREADS * (most - usual)) + (step.added or 0)
-            if (
-                step.peak - max(most, min(others, default=0)) >= least + (step.added or 0)
-                and step.peak - usual >= height
-            ):
-                number, added = step.number, step.added
-                yield Excursion(ExcursionKind.SPIKE, number, number, step.peak, usual, kept=0, left_out=added)
+        height = max(least, _SPREADS * (most - usual))
+        for step in (*window, *after):
+            added = step.added or 0
+            lowest = min((other.peak for other in window if other is not step), default=0)
+            is_own = step.rise is None or step.rise >= least
+            is_higher = step.peak - max(most, lowest) >= least + added
+            if is_own and is_higher and step.peak - usual >= height + added:
+                yield Excursion(
+                    ExcursionKind.SPIKE, step.number, step.number, step.peak, usual, kept=0, left_out=step.added
+                )

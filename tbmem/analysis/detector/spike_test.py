@@ -15,6 +15,7 @@ from statistics import median_low
 from typing import NamedTuple
 
 from tbmem.analysis.detector.periodicity import HIGHER, Periodicity, even_period
+from tbmem.analysis.diagnosis.spike_source import SpikeSources
 from tbmem.model.evidence import Channel
 
 WINDOW = 64
@@ -55,6 +56,14 @@ class ExcursionKind(Enum):
     PERIODIC = "periodic"
 
 
+class Confirmation(NamedTuple):
+    """That a step in a profiler window needed more than others."""
+
+    file: str = ""
+    """Name of the recording that shows it; in a warm-up nothing is recorded."""
+    sources: SpikeSources = SpikeSources()
+
+
 @dataclass(frozen=True, slots=True)
 class Excursion:
     """A step, or a few, whose level left the usual range; in bytes."""
@@ -71,8 +80,8 @@ class Excursion:
     peak does not show them."""
     left_out: int | None = None
     """Of a step in a profiler window: bytes that tbmem had added to its resident peak, which are not in ``peak``."""
-    is_recorded: bool = False
-    """Whether a recording shows it."""
+    confirmation: Confirmation = Confirmation()
+    """Of a step in a profiler window: what its recording shows."""
 
     @property
     def height(self) -> int:

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tbmem.analysis.detector.periodicity import belongs
 from tbmem.analysis.detector.spike_test import Excursion
 from tbmem.model.evidence import Channel
 from tbmem.model.finding import Finding, FindingKind, Severity
 
+_ALIKE = 0.9  # part of the highest one's height from which on spikes are about as high
 _SPIKES = 16  # spikes that are remembered, the highest ones
+
+
+def worst_spike(spikes: Sequence[Finding]) -> Finding:
+    """The highest above the usual; of those about as high the one with the highest peak, which is the run's."""
+    highest = max(spikes, key=_height)
+    alike = [
+        spike
+        for spike in spikes
+        if spike.evidence.get("channel") == highest.evidence.get("channel")
+        and _height(spike) >= _ALIKE * _height(highest)
+    ]
+    return max(alike, key=lambda spike: spike.evidence.get("peak_bytes", 0))
+
+
+def _height(spike: Finding) -> int:
+    return int(spike.evidence.get("height_bytes", 0))
 
 
 class VerdictHistory:
@@ -23,7 +42,7 @@ class VerdictHistory:
     def add(self, finding: Finding) -> None:
         """Add a finding that was reported."""
         if finding.kind is FindingKind.SPIKE:
-            ordered = sorted([*self._spikes, finding], key=lambda spike: -spike.evidence["height_bytes"])
+            ordered = sorted([*self._spikes, finding], key=_height, reverse=True)
             self._spikes = ordered[:_SPIKES]
         elif finding.kind is FindingKind.NEAR_CAPACITY:
             order = list(Severity)
@@ -51,7 +70,7 @@ class VerdictHistory:
         if self._fullest is not None and self._fullest.severity is not Severity.INFO:
             return self._fullest
         if self._spikes:
-            return self._spikes[0]
+            return worst_spike(self._spikes)
         return self.latest.get(FindingKind.FRAGMENTATION) if fragmented else None
 
     def shift(self) -> Finding | None:

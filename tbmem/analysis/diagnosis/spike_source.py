@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,12 +30,30 @@ class SpikeSource(NamedTuple):
         return f"{format_bytes(self.bytes)} by {place}{detail}"
 
 
-def excess_over_others(timeline: AllocationTimeline, device: int, step: int, complete: Collection[int]) -> int | None:
-    """Bytes by which a step's peak passes those of the other ``complete`` steps; ``None`` without any of them."""
-    curve, peaks = timeline.curve(device), _step_peaks(timeline, device)
-    levels = {each: int(curve.bytes[np.searchsorted(curve.event, event)]) for each, event in peaks.items()}
-    others = [level for each, level in levels.items() if each in complete and each != step]
-    return levels[step] - max(others) if step in levels and others else None
+class SpikeSources(NamedTuple):
+    """What a step, but not the others of its window, held at its peak."""
+
+    largest: tuple[SpikeSource, ...] = ()
+    others: int = 0  # bytes of all that are not named
+
+    def __str__(self) -> str:
+        others = (f"{format_bytes(self.others)} by others",) if self.others > 0 else ()
+        return "beyond what its window's other steps held: " + ", ".join((*map(str, self.largest), *others))
+
+    def to_evidence(self, file: str) -> dict[str, Any]:
+        """The same as the evidence of a finding, with the recording's file name."""
+        allocated = [
+            {"line": source.line, "operator": source.operator, "bytes": source.bytes, "allocations": source.allocations}
+            for source in self.largest
+        ]
+        return {"allocated_by": allocated, "files": [file]}
+
+
+def step_levels(timeline: AllocationTimeline, device: int) -> dict[int, int]:
+    """By step of a recording its peak in bytes."""
+    curve = timeline.curve(device)
+    peaks = _step_peaks(timeline, device)
+    return {step: int(curve.bytes[np.searchsorted(curve.event, event)]) for step, event in peaks.items()}
 
 
 def _step_peaks(timeline: AllocationTimeline, device: int) -> dict[int, int]:
@@ -50,16 +67,17 @@ def _step_peaks(timeline: AllocationTimeline, device: int) -> dict[int, int]:
     return dict(zip(steps.tolist(), rows.alloc_event[mine][order[first]].tolist(), strict=True))
 
 
-def spike_sources(timeline: AllocationTimeline, device: int, step: int) -> tuple[SpikeSource, ...]:
+def spike_sources(timeline: AllocationTimeline, device: int, step: int) -> SpikeSources:
     """What a step, but not the window's others, held at its peak, the largest first; nothing without any of them."""
     others = _step_peaks(timeline, device)
     highest = others.pop(step, None)
     if highest is None or not others:
-        return ()
+        return SpikeSources()
     place, numbers = _places(timeline)
     held, counts = _held(timeline, device, highest, place, numbers)
-    usual = np.median([_held(timeline, device, other, place, numbers)[0] for other in others.values()], axis=0)
-    more = held - usual.astype(np.int64)
+    held_by_others = [_held(timeline, device, other, place, numbers)[0] for other in others.values()]
+    # the lower one of two, of which the other may be a spike itself
+    more = held - np.quantile(held_by_others, 0.5, axis=0, method="lower").astype(np.int64)
     least = max(_LEAST_PART * more[more > 0].sum(), 1)
     sources = []
     for at in [at for at in np.argsort(-more)[:_NAMED] if more[at] >= least]:
@@ -68,7 +86,8 @@ def spike_sources(timeline: AllocationTimeline, device: int, step: int) -> tuple
         name = timeline.operators[operator] if operator >= 0 else ""
         line = SourceLines(timeline.stacks).line(int(timeline.rows.stack[row]))
         sources.append(SpikeSource(line, name, int(more[at]), int(counts[at])))
-    return tuple(sources)
+    rest = int(more[more > 0].sum()) - sum(source.bytes for source in sources)
+    return SpikeSources(tuple(sources), rest if rest >= least else 0) if sources else SpikeSources()
 
 
 def _places(timeline: AllocationTimeline) -> tuple[I64, int]:

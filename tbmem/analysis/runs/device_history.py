@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -26,6 +27,7 @@ class RunPeak:
         self._highest: dict[tuple[bool, bool], Peak] = {}
         self._spike: Peak | None = None  # the highest in a window
         self._total: int | None = None
+        self._own = 0  # what is tbmem's of the resident memory, in bytes, when nothing is recorded
 
     @property
     def peak(self) -> Peak | None:
@@ -53,21 +55,23 @@ class RunPeak:
 
     def add_finding(self, finding: Finding) -> None:
         """Add a finding of the device: what a spike in a window needed without tbmem's part is known."""
-        reached, own = finding.evidence.get("peak_bytes"), finding.evidence.get("left_out_bytes")
-        if finding.kind is not FindingKind.SPIKE or type(reached) is not int or type(own) is not int:
+        reached, added = finding.evidence.get("peak_bytes"), finding.evidence.get("left_out_bytes")
+        if finding.kind is not FindingKind.SPIKE or type(reached) is not int or type(added) is not int:
             return
-        if self._spike is None or reached > self._spike.of_the_program:
+        if self._spike is None or reached - self._own > self._spike.of_the_program:
             self._spike = Peak(
                 device=finding.device,
                 rank=finding.rank,
-                bytes=reached + own,
+                bytes=reached + added,
                 step=finding.first_step,
                 counter="host_peak_rss",
-                own=own,
+                own=self._own + added,
             )
 
     def _note(self, sample: MemorySample, highest: int | None, step: int) -> None:
         self._total = sample.device_total or self._total
+        if not sample.holds_profiler:
+            self._own = sample.host_own or 0
         if highest is None:
             return
         quality = sample.holds_profiler, sample.peak is None
@@ -127,12 +131,12 @@ class DeviceHistory:
         if sample.allocated is not None:
             self.last_level, self._has_plain_level = sample.allocated, True
         if sample.peak is not None:
-            self.peaks.add(sample.peak)
+            self.peaks.add(sample.peak, sample.step)
         if row.allocated_min is None or row.allocated_max is None:
             return  # the level was not read in these steps
         # where memory climbs, the lowest level of a row is that of its first step
         self._low_water.append(self._splice.join(row.first_step, row.allocated_min))
-        self.levels.add(row.allocated_max)
+        self.levels.add(row.allocated_max, sample.step)
         if len(self._low_water) > _POINTS:
             even = len(self._low_water) // 2 * 2
             pairs = zip(self._low_water[:even:2], self._low_water[1:even:2], strict=True)
@@ -141,6 +145,8 @@ class DeviceHistory:
     def add_finding(self, finding: Finding) -> None:
         """Add a finding about this device."""
         self._peak.add_finding(finding)
+        if "left_out_bytes" in finding.evidence:
+            self.peaks.raise_at(finding.first_step, finding.evidence.get("peak_bytes", 0))
 
     @property
     def peak(self) -> Peak | None:
@@ -160,19 +166,28 @@ class BoundedMaxima:
 
     def __init__(self) -> None:
         self._values: list[int] = []
+        self._steps: list[int] = []  # the last one of each part
         self._part_length = 1
         self._open = 0
 
-    def add(self, value: int) -> None:
-        """Add one value."""
+    def add(self, value: int, step: int) -> None:
+        """Add the value of one step, or of several up to ``step``."""
         if self._open:
-            self._values[-1] = max(self._values[-1], value)
+            self._values[-1], self._steps[-1] = max(self._values[-1], value), step
         else:
             self._values.append(value)
+            self._steps.append(step)
         self._open = (self._open + 1) % self._part_length
         if not self._open and len(self._values) == _POINTS:
             self._values = np.asarray(self._values).reshape(-1, 2).max(axis=1).tolist()
+            self._steps = self._steps[1::2]
             self._part_length *= 2
+
+    def raise_at(self, step: int, value: int) -> None:
+        """Let the part in which a step lies reach a value: that of a step that was left out."""
+        if self._values:
+            at = min(bisect_left(self._steps, step), len(self._values) - 1)
+            self._values[at] = max(self._values[at], value)
 
     def parts(self, count: int) -> list[int]:
         """Maxima of at most ``count`` parts."""

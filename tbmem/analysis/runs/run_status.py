@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 from tbmem.analysis.detector.periodicity import belongs
+from tbmem.analysis.detector.verdict_history import worst_spike
 from tbmem.analysis.growth_rate import ENOUGH_STEPS
 from tbmem.analysis.runs.device_history import DeviceHistory
 from tbmem.config.schema import PatternsConfig
@@ -48,6 +49,17 @@ def _is_explained(spike: Finding, pattern: Finding) -> bool:
         return False
     members, period = pattern.evidence.get("member_steps"), pattern.evidence.get("period_steps")
     return bool(members and period and belongs(spike.first_step, members, period))
+
+
+def latest(findings: Sequence[Finding]) -> list[Finding]:
+    """The last finding of each kind on each device, newest first: a leak is reported again as it grows.
+
+    Of spikes it is the worst.
+    """
+    last = {(finding.rank, finding.device, finding.kind): finding for finding in findings}
+    for key in [key for key in last if key[-1] is FindingKind.SPIKE]:
+        last[key] = worst_spike([each for each in findings if (each.rank, each.device, each.kind) == key])
+    return sorted(last.values(), key=lambda finding: finding.last_step, reverse=True)
 
 
 class RankState:
@@ -128,7 +140,7 @@ class RankState:
         return self._verdict_so_far(device) if final is None else final.kind
 
     def verdict_finding(self, device: str) -> Finding | None:
-        """The finding behind the verdict on a device: that of the run's end, else the last of its kind."""
+        """The finding behind the verdict on a device: that of the run's end, else the latest of its kind."""
         return self._final_verdict(device) or self._last(device, self._verdict_so_far(device))
 
     def growth_per_step(self, device: DeviceHistory) -> float | None:
@@ -140,8 +152,8 @@ class RankState:
         return next((float(rate) for rate in rates if rate is not None), device.growth_per_step())
 
     def _last(self, device: str, kind: FindingKind) -> Finding | None:
-        matches = (finding for finding in reversed(self.findings) if finding.device == device and finding.kind is kind)
-        return next(matches, None)
+        matches = [finding for finding in self.findings if finding.device == device and finding.kind is kind]
+        return next(iter(latest(matches)), None)
 
     def _final_verdict(self, device: str) -> Finding | None:
         end: End = self.end or {}

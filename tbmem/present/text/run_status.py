@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from rich.text import Text
 
 from tbmem.analysis.runs.device_history import DeviceHistory
-from tbmem.analysis.runs.run_status import RankState, rank_status, run_status, skipped_note, standing
+from tbmem.analysis.runs.run_status import RankState, latest, rank_status, run_status, skipped_note, standing
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import gap_notes
 from tbmem.present.lines import SEPARATOR, device_label, finding_line, peak_word
@@ -70,9 +71,11 @@ def device_view(state: RankState, track: DeviceHistory) -> dict[str, Any]:
 
 def sparkline(levels: Sequence[int], width: int) -> str:
     """Levels as a line of bars, scaled from the lowest to the highest; the range is at least 1 % of the highest."""
-    chosen = levels if len(levels) <= width else [levels[index * len(levels) // width] for index in range(width)]
-    if not chosen:
+    if not levels or width < 1:
         return ""
+    ends = [at * len(levels) // width for at in range(width + 1)]
+    # of several in one bar the highest
+    chosen = levels if len(levels) <= width else [max(levels[begin:end]) for begin, end in pairwise(ends)]
     low, high = min(chosen), max(chosen)
     low = min(low, int(high * 0.99))
     span = max(high - low, 1)
@@ -97,12 +100,6 @@ def run_lines(view: dict[str, Any], *, width: int = 80, findings: int = 3) -> li
     for line in lines:
         line.truncate(width, overflow="ellipsis")
     return lines
-
-
-def latest(findings: Sequence[Finding]) -> list[Finding]:
-    """The last finding of each kind on each device, newest first: a leak is reported again as it grows."""
-    last = {(finding.rank, finding.device, finding.kind): finding for finding in findings}
-    return sorted(last.values(), key=lambda finding: finding.last_step, reverse=True)
 
 
 def _heading(view: dict[str, Any], width: int) -> list[Text]:

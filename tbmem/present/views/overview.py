@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from tbmem.analysis.runs.device_history import DeviceHistory
-from tbmem.analysis.runs.run_status import RankState, RunStatus, Standing, rank_status, standing
+from tbmem.analysis.runs.run_status import RankState, RunStatus, Standing, latest, rank_status, standing
 from tbmem.analysis.statistics import outlier
 from tbmem.model.category import WORDS, Category
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.present.lines import device_label, peak_word
 from tbmem.present.palette import category_colour
-from tbmem.present.text.run_status import device_view, latest, run_view
+from tbmem.present.text.run_status import device_view, run_view
 from tbmem.present.views.empty_states import NO_LOG, NO_RECORDINGS, NO_SAMPLES
 from tbmem.present.views.live import LoggedRun
 from tbmem.present.views.run_schema import Empty, RunItem

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from tbmem.analysis.diagnosis.spike_source import SpikeSource, excess_over_others, spike_sources
+from tbmem.analysis.diagnosis.spike_source import SpikeSources, spike_sources, step_levels
 from tbmem.errors import TbmemError
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.timeline import AllocationTimeline
@@ -28,23 +28,28 @@ def explain_spikes(
     explained = []
     until = clock() + _MOST_SECONDS
     for spike in findings:
-        if spike.kind not in (FindingKind.SPIKE, FindingKind.PERIODIC):
+        if spike.kind not in (FindingKind.SPIKE, FindingKind.PERIODIC) or "allocated_by" in spike.evidence:
             continue
         recorded = ((path, step) for path, steps in traces.items() for step in steps if _is_step_of(spike, step))
         path, step = next(recorded, (None, 0))
-        sources = _sources(path, spike, step) if path is not None and clock() < until else ()
-        if path is not None and sources:
+        sources = _sources(path, spike.device, step) if path is not None and clock() < until else SpikeSources()
+        if path is not None and sources.largest:
             explained.append(_explained(spike, sources, step, path.name))
     return explained
 
 
-def recorded_excess(traces: Mapping[Path, range], step: int) -> int | None:
-    """Bytes of the CPU's tensors by which a step has passed the other steps of its window; ``None`` if unknown."""
-    for path, steps in traces.items():
-        timeline = _timeline(path) if step in steps else None
+def recorded_levels(
+    traces: Mapping[Path, range], step: int, clock: Callable[[], float] = time.monotonic
+) -> dict[int, int]:
+    """By recorded step the peak of the CPU's tensors in bytes: of the window of ``step``, then of others in time."""
+    until = clock() + _MOST_SECONDS
+    levels: dict[int, int] = {}
+    for path, steps in sorted(traces.items(), key=lambda trace: step not in trace[1]):
+        timeline = _timeline(path) if not levels or clock() < until else None
         if timeline is not None and CPU in (names := [device.name for device in timeline.devices]):
-            return excess_over_others(timeline, names.index(CPU), step, steps)
-    return None
+            known = step_levels(timeline, names.index(CPU))
+            levels |= {each: level for each, level in known.items() if each in steps}
+    return levels
 
 
 def _is_step_of(spike: Finding, step: int) -> bool:
@@ -55,12 +60,18 @@ def _is_step_of(spike: Finding, step: int) -> bool:
     return bool((step - last) % period == 0)
 
 
-def _sources(path: Path, spike: Finding, step: int) -> tuple[SpikeSource, ...]:
+def recorded_sources(traces: Mapping[Path, range], step: int) -> tuple[Path, SpikeSources]:
+    """The trace that a step of the CPU was recorded in, and what it held beyond the others of its window."""
+    path = next(path for path, steps in traces.items() if step in steps)
+    return path, _sources(path, CPU, step)
+
+
+def _sources(path: Path, device: str, step: int) -> SpikeSources:
     timeline = _timeline(path)
     if timeline is None:
-        return ()
-    numbers = [number for number, device in enumerate(timeline.devices) if device.name == spike.device]
-    return spike_sources(timeline, numbers[0], step) if numbers else ()
+        return SpikeSources()
+    numbers = [number for number, known in enumerate(timeline.devices) if known.name == device]
+    return spike_sources(timeline, numbers[0], step) if numbers else SpikeSources()
 
 
 def _timeline(path: Path) -> AllocationTimeline | None:
@@ -71,17 +82,13 @@ def _timeline(path: Path) -> AllocationTimeline | None:
         return None
 
 
-def _explained(spike: Finding, sources: tuple[SpikeSource, ...], step: int, file: str) -> Finding:
-    allocated = [
-        {"line": source.line, "operator": source.operator, "bytes": source.bytes, "allocations": source.allocations}
-        for source in sources
-    ]
+def _explained(spike: Finding, sources: SpikeSources, step: int, file: str) -> Finding:
     return replace(
         spike,
         severity=Severity.INFO,
         first_step=step,
         last_step=step,
-        message=f"the spike of step {step}, beyond what its window's other steps held: " + ", ".join(map(str, sources)),
-        evidence={**spike.evidence, "allocated_by": allocated, "files": [file]},
+        message=f"the spike of step {step}, {sources}",
+        evidence={**spike.evidence, **sources.to_evidence(file)},
         advice="",
     )

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from tbmem.analysis.detector.recorded_peaks import Confirmation, RecordedPeaks
-from tbmem.analysis.detector.spike_test import Excursion, ExcursionKind
+from tbmem.analysis.detector.recorded_peaks import RecordedPeaks
+from tbmem.analysis.detector.spike_test import Confirmation, Excursion, ExcursionKind
 from tests.conftest import MIB
 
 USUAL = 300
+RECORDED = Confirmation("window.pt.trace.json.gz")
 
 
 def spikes(
@@ -34,8 +35,7 @@ def spikes(
         test.add_recorded(step, peak * MIB, resident[step - 1], (100 + added) * MIB, 0)
     first = len(before) + len(recorded) + 1
     test.add_plain(range(first, first + len(after)), [peak * MIB for peak in after], resident[first - 1 :])
-    confirmed = Confirmation.RECORDED, Confirmation.NONE
-    return test.ended(lambda step, height: confirmed[excess is None or excess * MIB < height / 2])
+    return test.ended(lambda step, height: None if excess is None or excess * MIB < height / 2 else RECORDED)
 
 
 def test_a_recorded_step_that_needed_far_more_is_a_spike_without_its_records() -> None:
@@ -71,7 +71,7 @@ def test_a_spike_of_a_plain_step_hides_none_in_a_window(kind: ExcursionKind, fou
     # when
     test.note_excursion(Excursion(kind, 48, 48, 520 * MIB, USUAL * MIB, period=23, members=(2, 25, 48)))
     # then
-    assert len(test.ended(lambda step, height: Confirmation.RECORDED)) == found
+    assert len(test.ended(lambda step, height: RECORDED)) == found
 
 
 def test_windows_in_which_all_steps_are_high_show_no_spike() -> None:
@@ -102,7 +102,7 @@ def test_recorded_steps_are_not_judged_before_the_end() -> None:
     test.add_plain(range(4, 54), [USUAL * MIB] * 50, [None] * 50)
     # then
     assert not test.judged()
-    assert len(test.ended(lambda step, height: Confirmation.RECORDED)) == 1
+    assert len(test.ended(lambda step, height: RECORDED)) == 1
 
 
 @pytest.mark.parametrize(("plain", "found"), [(5, 0), (12, 1)])
@@ -123,7 +123,7 @@ def test_the_steps_after_a_window_are_judged_as_well(at: int) -> None:
     assert (spike.first_step, spike.peak, spike.left_out) == (4 + at, 900 * MIB, None)
 
 
-@pytest.mark.parametrize("known", [Confirmation.WARM_UP, Confirmation.RECORDED])
+@pytest.mark.parametrize("known", [Confirmation(), RECORDED])
 def test_what_confirms_a_spike_is_known(known: Confirmation) -> None:
     # given
     test = RecordedPeaks(spike_percent=5.0, min_spike=16 * MIB)
@@ -134,7 +134,7 @@ def test_what_confirms_a_spike_is_known(known: Confirmation) -> None:
     # when
     [spike] = test.ended(lambda step, height: known)
     # then
-    assert spike.is_recorded is (known is Confirmation.RECORDED)
+    assert spike.confirmation is known
 
 
 def test_what_malloc_keeps_of_a_spike_is_no_spike_of_the_next_step() -> None:
@@ -170,7 +170,7 @@ def test_a_window_is_judged_once() -> None:
     test.add_plain(range(46, 51), [900 * MIB] + [USUAL * MIB] * 4, [None] * 5)
     # then
     assert [len(test.judged()), len(test.judged())] == [1, 0]
-    assert [spike.first_step for spike in test.ended(lambda step, height: Confirmation.RECORDED)] == [42]
+    assert [spike.first_step for spike in test.ended(lambda step, height: RECORDED)] == [42]
 
 
 def test_what_malloc_does_not_tell_is_not_judged() -> None:
@@ -184,4 +184,22 @@ def test_what_malloc_does_not_tell_is_not_judged() -> None:
     test.add_recorded(42, 900 * MIB, None, None, 0)
     test.add_recorded(43, None, None, 100 * MIB, 0)
     # then
-    assert not test.ended(lambda step, height: Confirmation.RECORDED)
+    assert not test.ended(lambda step, height: RECORDED)
+
+
+def test_two_spikes_in_one_window_are_both_told() -> None:
+    assert [spike.first_step for spike in spikes([510, 302, 506])] == [2, 4]
+    # and the steps after it are plain ones
+    assert {spike.first_step for spike in spikes([300, 301, 510], after=[520, *[USUAL] * 40])} == {4, 5}
+
+
+def test_a_window_that_begins_with_the_run_is_compared_with_what_its_first_step_has_added() -> None:
+    # given: no plain step lies before it
+    test = RecordedPeaks(spike_percent=5.0, min_spike=16 * MIB)
+    for step, (peak, heap) in enumerate([(600, 100), (510, 104), (306, 106)], 1):
+        test.add_recorded(step, peak * MIB, USUAL * MIB, heap * MIB, 0)
+    # when
+    test.add_plain(range(4, 54), [USUAL * MIB] * 50, [USUAL * MIB] * 50)
+    # then: of the first step it is not known what tbmem has added to it
+    [spike] = test.ended(lambda step, height: RECORDED)
+    assert (spike.first_step, spike.peak, spike.left_out) == (2, 506 * MIB, 4 * MIB)

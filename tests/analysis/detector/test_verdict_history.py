@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from tbmem.analysis.detector.spike_test import Excursion, ExcursionKind
-from tbmem.analysis.detector.verdict_history import VerdictHistory
+from tbmem.analysis.detector.verdict_history import VerdictHistory, worst_spike
 from tbmem.model.evidence import Channel
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.units import MIB
 
 
-def finding(kind: FindingKind, step: int = 40, severity: Severity = Severity.WARNING, height: int = 0) -> Finding:
+def finding(
+    kind: FindingKind, step: int = 40, severity: Severity = Severity.WARNING, height: int = 0, peak: int = 0
+) -> Finding:
     return Finding(
         kind=kind,
         severity=severity,
@@ -17,7 +19,7 @@ def finding(kind: FindingKind, step: int = 40, severity: Severity = Severity.WAR
         first_step=step,
         last_step=step,
         message="",
-        evidence={"height_bytes": height},
+        evidence={"channel": "host", "height_bytes": height, "peak_bytes": peak},
     )
 
 
@@ -34,6 +36,17 @@ def test_the_highest_spike_is_the_worst_whatever_came_last() -> None:
         history.add(each)
     # then
     assert history.severe(fragmented=False) is highest
+
+
+def test_of_spikes_of_about_one_height_the_worst_is_the_runs_peak() -> None:
+    # given: what is usual has risen meanwhile; what is alive at the end of a step is another figure
+    first = finding(FindingKind.SPIKE, 12, height=300 * MIB, peak=800 * MIB)
+    second = finding(FindingKind.SPIKE, 30, height=290 * MIB, peak=810 * MIB)
+    lower = finding(FindingKind.SPIKE, 70, height=100 * MIB, peak=900 * MIB)
+    held = finding(FindingKind.SPIKE, 90, height=295 * MIB, peak=950 * MIB)
+    held.evidence["channel"] = "allocated"
+    # when / then
+    assert worst_spike([first, second, lower, held]) is second
 
 
 def test_being_nearly_full_is_worse_than_a_spike_and_being_tight_is_not() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tbmem.analysis.runs.device_history import DeviceHistory
 from tbmem.model.monitor_log import SampleRow
+from tests.analysis.runs.spikes import spike_in_a_window
 from tests.conftest import GIB, MIB, MakeSample
 
 
@@ -132,6 +133,18 @@ def test_a_spike_of_a_long_run_stays_in_its_shape(make_sample: MakeSample) -> No
         track.add(_row(make_sample, step, 2.0, 9.0 if step == 4000 else 3.0))
 
     assert sorted(level // GIB for level in track.peaks.parts(10)) == [3] * 9 + [9]
+
+
+def test_a_spike_in_a_window_is_in_the_shape(make_sample: MakeSample) -> None:
+    # given
+    track = DeviceHistory("cpu", 0)
+    for step in range(1, 9):
+        resident = {"device": "cpu", "peak_allocated": None, "host_peak_rss": 3 * GIB, "profiled": step in (4, 5)}
+        track.add(_row(make_sample, step, 1.0, **resident))
+    # when
+    track.add_finding(spike_in_a_window(5, {"peak_bytes": 9 * GIB, "left_out_bytes": MIB}))
+    # then: of the steps 1, 2, 3, 6, 7 and 8 the next one is as high
+    assert [peak // GIB for peak in track.peaks.parts(6)] == [3, 3, 3, 9, 3, 3]
 
 
 def test_rows_under_the_profiler_are_not_the_cpus_own(make_sample: MakeSample) -> None:

@@ -92,6 +92,18 @@ def test_nothing_is_known() -> None:
     assert RunPeak().peak is None
 
 
+def test_tbmems_own_is_left_out_of_a_spike_in_a_window_as_of_a_plain_one() -> None:
+    # given: 50 bytes are tbmem's in all steps, and 20 more in the window; of two spikes that of step 20 needed more
+    peaks = {5: 820, 20: 810}
+    samples = [_cpu(step, peaks.get(step, 100), profiled=4 <= step <= 6)._replace(host_own=50) for step in range(1, 31)]
+    for found in _peaks(samples):
+        # when
+        found.add_finding(spike_in_a_window(5, {"peak_bytes": 800, "left_out_bytes": 20}))
+        # then
+        assert found.peak is not None
+        assert (found.peak.step, found.peak.bytes, found.peak.of_the_program) == (20, 810, 760)
+
+
 @pytest.mark.parametrize(("needed", "bytes_", "step", "recorded"), [(800, 820, 5, None), (90, 130, 30, 820)])
 def test_a_spike_in_a_window_counts_without_what_tbmem_had_added(
     needed: int, bytes_: int, step: int, recorded: int | None

@@ -163,6 +163,7 @@ def test_what_ended_it(piece: MonitorLog, status: str, heading: str, state: Rank
         ([1000, 1001], "██"),
         (list(range(8)), "▁▂▃▄▅▆▇█"),
         (list(range(80)), "▁▂▃▄▅▆▇█"),
+        ([9 if at == 45 else 1 for at in range(80)], "▁▁▁▁█▁▁▁"),
     ],
 )
 def test_a_sparkline(levels: list[int], bars: str) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.runtime.evidence.spike_explainer import explain_spikes, recorded_excess
+from tbmem.runtime.evidence.spike_explainer import explain_spikes, recorded_levels, recorded_sources
 from tbmem.runtime.profiler import MemoryProfiler
 from tbmem.units import MIB
 
@@ -90,8 +91,22 @@ def test_reading_ends_when_its_time_is_up(traces: dict[Path, range]) -> None:
     assert explain_spikes([spike(3)], traces, clock=lambda: next(times)) == []
 
 
-def test_the_tensors_of_a_recorded_step_beyond_those_of_its_window(traces: dict[Path, range]) -> None:
-    assert recorded_excess(traces, 3) == pytest.approx((SCORES * SCORES - 64 * 64) * 4, abs=64)
-    assert (recorded_excess(traces, 2) or 0) < 0
-    assert recorded_excess(traces, 9) is None
-    assert recorded_excess({Path("gone.pt.trace.json.gz"): range(2, 5)}, 3) is None
+def test_the_peaks_of_recorded_steps_those_of_a_steps_own_window_first(traces: dict[Path, range]) -> None:
+    # given: a second window, for which there is no time
+    late = {Path("late.pt.trace.json.gz"): range(8, 10), **traces}
+    times = iter([0.0, 10.0])
+    # when
+    levels = recorded_levels(late, 3, clock=lambda: next(times))
+    # then
+    assert levels[3] - levels[2] == pytest.approx((SCORES * SCORES - 64 * 64) * 4, abs=64)
+    assert set(levels) == {2, 3, 4}
+    assert recorded_levels({Path("gone.pt.trace.json.gz"): range(2, 5)}, 3) == {}
+
+
+def test_a_spike_that_names_its_lines_needs_no_other_finding(traces: dict[Path, range]) -> None:
+    # given
+    path, sources = recorded_sources(traces, 3)
+    named = replace(spike(3), evidence=sources.to_evidence(path.name))
+    # when / then
+    assert sources.largest[0].operator == "aten::ones"
+    assert explain_spikes([named], traces) == []
