@@ -42,6 +42,7 @@ _PHASES = {
 }
 """Kind of a step, for programs and in a sentence, by whether an optimizer stepped in it."""
 _MANY_TIMES = 10  # times the usual from which on a height is not given in per cent
+_STANDS, _STANDS_STEPS = 0.5, 50  # of its length, and steps, for which growth that stands still is said to do so
 _FAR = 100_000_000  # steps beyond which a forecast is not mentioned
 
 
@@ -167,7 +168,10 @@ def growing(
     reason = conclusion.reason if conclusion is not None and is_dismissed else "not long enough to call it a leak"
     growth = f"{_SUBJECTS[seen.channel]} grows by {format_bytes(seen.bytes_per_step)} per step"
     since = f"{growth} since step {seen.first_step} ({_grown(seen)} so far)"
-    message = " · ".join((since, reason, *_place(seen, in_workers)))
+    still = sample.step - seen.last_step
+    stands = still >= max(_STANDS * (seen.last_step - seen.first_step), _STANDS_STEPS)
+    ended = (f"it has not gone on since step {seen.last_step}",) if stands else ()
+    message = " · ".join((since, *ended, reason, *_place(seen, in_workers)))
     evidence = {**_numbers(seen), **({} if conclusion is None else conclusion.evidence)}
     evidence |= _additions_facts(seen, in_workers)
     return make_finding(FindingKind.GROWING, sample, message, evidence, seen.first_step)

@@ -129,6 +129,11 @@ class _Case:
                 self.collectable.append(holder)
             elif not self._is_bystander(holder):
                 self.unbounded.append(holder)
+        filling = max((holder.bytes_per_step for holder in self.bounded), default=0.0)
+        # a batch that is made of what a buffer holds grows until that is full
+        self.unbounded = [
+            each for each in self.unbounded if each.kind is not HolderKind.TENSOR or each.bytes_per_step >= filling
+        ]
 
     def _is_bystander(self, holder: Holder) -> bool:
         """Whether it only grows along: plain objects that explain little, while tensors survive."""

@@ -237,11 +237,15 @@ def find_runs(path: str | os.PathLike[str]) -> list[RunFiles]:
     return sorted(runs, key=lambda run: run.changed)
 
 
+_FIRST = 2  # number of the first later run of a name
+
+
 def later_namesake(run: Path) -> Path | None:
     """The folder beside a run's that is named as its last later run of the same name: ``big_3`` of ``big``.
 
-    Such is the name that ``claim_folder`` gives a run whose own is taken; somebody may have chosen it as well.
+    Such is the name that ``claim_folder`` gives a run whose own is taken, the first ``big_2``; somebody may have chosen
+    it as well.
     """
     number = re.compile(re.escape(run.name) + r"_(\d+)")
     folders = {match[0]: int(match[1]) for other in run.parent.glob("*/") if (match := number.fullmatch(other.name))}
-    return run.with_name(max(folders, key=folders.__getitem__)) if folders else None
+    return run.with_name(max(folders, key=folders.__getitem__)) if _FIRST in folders.values() else None

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
+from tbmem.analysis.detector import finding_text
 from tbmem.analysis.detector.detector import Detector, judge
+from tbmem.analysis.detector.spike_test import Confirmation, Excursion, ExcursionEvent, ExcursionKind
+from tbmem.analysis.diagnosis.spike_source import SpikeSource, SpikeSources
 from tbmem.analysis.runs.run_status import RankState
-from tbmem.model.evidence import CodeLine, RunningAt
+from tbmem.model.evidence import Channel, CodeLine, RunningAt, Suspicion
 from tbmem.model.finding import FindingKind
 from tbmem.model.monitor_log import MonitorLog, SampleRow
 from tbmem.model.sample import MemorySample
@@ -88,6 +93,53 @@ def test_a_spike_names_the_lines_that_were_running() -> None:
     assert [line["line"] for line in spike.evidence["stack"]] == [28, 58]
     assert spike.evidence["operator"] == "lstm"
     assert detector.verdict().message == spike.message
+
+
+@pytest.mark.parametrize(("last", "said"), [(200, False), (300, True)])
+def test_growth_that_stands_still_says_so(last: int, said: bool) -> None:
+    # given: growth from step 20 to step 150
+    seen = Suspicion(
+        device="cpu",
+        channel=Channel.HOST,
+        first_step=20,
+        last_step=150,
+        base=0,
+        level=130 * MIB,
+        bytes_per_step=1.0 * MIB,
+        judged_steps=130,
+    )
+    # when
+    found = finding_text.growing(_run_with_a_spike()[0]._replace(step=last), seen, None)
+    # then
+    assert ("it has not gone on since step 150" in found.message) is said
+
+
+def test_a_spike_of_several_steps_names_the_first_and_the_last() -> None:
+    samples = [one._replace(host_peak_rss=1100 * MIB) if one.step == 46 else one for one in _run_with_a_spike()]
+
+    assert judge(samples)[-1].message.startswith("steps 45 to 46 reached a resident peak of 1.07 GiB, ")
+
+
+def test_a_spike_that_was_recorded_names_what_its_recording_shows() -> None:
+    # given
+    sources = SpikeSources((SpikeSource("me/train.py:12 loss_of", "aten::mm", 500 * MIB, 2),), others=70 * MIB)
+    confirmation = Confirmation("run.pt.trace.json.gz", sources)
+    excursion = Excursion(
+        ExcursionKind.SPIKE, 11, 11, 1100 * MIB, 527 * MIB, kept=0, left_out=MIB, confirmation=confirmation
+    )
+    running = RunningAt(lines=(CodeLine(file="train.py", line=30, text="memory.step()"),))
+    # when
+    sample = _run_with_a_spike()[0]
+    found = finding_text.spike(sample, ExcursionEvent(60, Channel.HOST, excursion, None), running)
+    # then: not what was running when a look at the stack came
+    assert found.message == (
+        "step 11 reached a resident peak of 1.07 GiB, +573.00 MiB (109 %) above the usual 527.00 MiB,"
+        " without 1.00 MiB that tbmem had added by then · beyond what its window's other steps held:"
+        " 500.00 MiB by me/train.py:12 loss_of (aten::mm), 70.00 MiB by others"
+    )
+    assert found.evidence["allocated_by"][0]["line"] == "me/train.py:12 loss_of"
+    assert found.evidence["files"] == ["run.pt.trace.json.gz"]
+    assert found.advice.endswith("; tbmem analyze shows what it holds")
 
 
 def test_a_change_of_level_names_the_lines_of_its_first_peak() -> None:

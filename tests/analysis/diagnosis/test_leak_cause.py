@@ -123,6 +123,16 @@ def test_a_bounded_container_will_stop() -> None:
     assert "25 of 40, full in about 15 steps (step 64) at 2.34 MiB" in conclusion.reason
 
 
+@pytest.mark.parametrize(("size", "outcome"), [(20 * KIB, Outcome.DISMISSED), (90 * KIB, Outcome.CONFIRMED)])
+def test_a_tensor_that_grows_by_less_than_a_buffer_is_made_of_what_it_holds(size: int, outcome: Outcome) -> None:
+    # given: batch = torch.cat([buffer[i] for i in range(0, len(buffer), 8)]), of a buffer that fills
+    batch = replace(
+        LIST, kind=HolderKind.TENSOR, name="'batch' in train()", bytes_per_element=1, per_step=float(size), length=size
+    )
+    # when / then
+    assert concluded(batch, DEQUE).outcome is outcome
+
+
 def test_a_bound_that_does_not_fit_into_memory_is_none() -> None:
     assert concluded(replace(DEQUE, bound=1_000_000), room=10 * MIB).outcome is Outcome.CONFIRMED
 

@@ -147,9 +147,11 @@ def test_archived_runs_are_left_out_unless_they_are_named_or_alone(tmp_path: Pat
 
 
 def test_later_runs_of_the_same_name(tmp_path: Path) -> None:
-    for name in ("big", "big_2", "big_10", "big_", "bigger_11", "big_x"):
+    for name in ("big", "big_2", "big_10", "big_", "bigger_11", "big_x", "lr_9", "lr_9_25"):
         (tmp_path / name).mkdir()
     (tmp_path / "big_12").touch()
 
     assert later_namesake(tmp_path / "big") == tmp_path / "big_10"
     assert later_namesake(tmp_path / "big_2") is None
+    # what somebody has chosen: lr_9_2 would be the first
+    assert later_namesake(tmp_path / "lr_9") is None
