@@ -12,6 +12,7 @@ import typer
 
 from tbmem.cli.arguments import AsJson
 from tbmem.cli.launcher_environment import with_environment
+from tbmem.cli.waiting import waiting
 from tbmem.errors import UsageError
 from tbmem.model.job import Job, job_options
 
@@ -72,15 +73,16 @@ def command(
     if name is None:
         raise UsageError("no model: say llama-7b, file.py:factory or a config.json. Try 'tbmem estimate --help'")
     options, origin = with_environment(options, os.environ)
-    result = estimate(
-        name,
-        gpu=gpu.split(","),
-        alloc_conf=alloc_conf,
-        alternatives=alternatives,
-        out=out,
-        variants=variants,
-        **options,
-    )
+    with waiting(f"estimating {name}"):
+        result = estimate(
+            name,
+            gpu=gpu.split(","),
+            alloc_conf=alloc_conf,
+            alternatives=alternatives,
+            out=out,
+            variants=variants,
+            **options,
+        )
     typer.echo(result.to_json() if as_json else "\n".join(filter(None, (str(result), origin))))
     raise typer.Exit(0 if result.fits else 1)
 
