@@ -302,7 +302,8 @@ class SpikeTest:
         if not early:
             return ()
         usual, height = _usual_of(sorted(self._recent))
-        least = max(height, self._share * usual, self._min_spike)
+        few = _FEW_PERCENT / 100 * usual if len(self._recent) < _FEW else 0.0  # as a window begins
+        least = max(height, few, self._share * usual, self._min_spike)
         high = [replace(each, usual=usual) for each in early if each.peak > usual + _ALMOST * least]
         excursions: list[Excursion] = []
         for each in high:

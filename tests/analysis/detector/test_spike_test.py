@@ -216,6 +216,15 @@ def test_a_spike_that_is_still_open_at_the_end_is_told_then() -> None:
     assert test.close() == []
 
 
+@pytest.mark.parametrize(("height", "found"), [(0.13, 0), (0.2, 1)])
+def test_as_a_window_begins_only_a_high_jump_counts(height: float, found: int) -> None:
+    # given: the last of the few steps between two windows is high
+    test = SpikeTest(5.0, 16 * MIB)
+    test.extend(range(1, 5), [GIB, GIB, GIB, round((1 + height) * GIB)])
+    # when / then
+    assert len(test.close()) == found
+
+
 @pytest.mark.parametrize("size", [1, 2, 7, 10, 64, 1000])
 def test_how_many_steps_are_handed_in_at_once_makes_no_difference(size: int) -> None:
     # given: noise, spikes early and late, a change of level, a beat
