@@ -55,9 +55,10 @@ class RunPeak:
 
     def add_finding(self, finding: Finding) -> None:
         """Add a finding of the device: what a spike in a window needed without tbmem's part is known."""
-        reached, added = finding.evidence.get("peak_bytes"), finding.evidence.get("left_out_bytes")
-        if finding.kind is not FindingKind.SPIKE or type(reached) is not int or type(added) is not int:
+        known = _spike_in_window(finding)
+        if known is None:
             return
+        reached, added = known
         if self._spike is None or reached - self._own > self._spike.of_the_program:
             self._spike = Peak(
                 device=finding.device,
@@ -83,6 +84,14 @@ class RunPeak:
             own = sample.host_own or 0 if counter == "host_peak_rss" else 0
             peak = Peak(device=sample.device, rank=sample.rank, bytes=highest, step=step, counter=counter, own=own)
             self._highest[quality] = peak
+
+
+def _spike_in_window(finding: Finding) -> tuple[int, int] | None:
+    """Of a spike in a profiler window the bytes that it reached, and those that tbmem had added to them."""
+    reached, added = finding.evidence.get("peak_bytes"), finding.evidence.get("left_out_bytes")
+    if finding.kind is not FindingKind.SPIKE or type(reached) is not int or type(added) is not int:
+        return None
+    return reached, added
 
 
 def peak_levels(device: str, columns: Mapping[str, F64]) -> F64:
@@ -145,8 +154,8 @@ class DeviceHistory:
     def add_finding(self, finding: Finding) -> None:
         """Add a finding about this device."""
         self._peak.add_finding(finding)
-        if "left_out_bytes" in finding.evidence:
-            self.peaks.raise_at(finding.first_step, finding.evidence.get("peak_bytes", 0))
+        if known := _spike_in_window(finding):
+            self.peaks.raise_at(finding.first_step, known[0])
 
     @property
     def peak(self) -> Peak | None:
