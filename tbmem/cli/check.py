@@ -30,6 +30,9 @@ def command(
     max_peak: Annotated[str | None, typer.Option(metavar="SIZE", help="Maximum peak, such as 10GiB.")] = None,
     max_growth: Annotated[str | None, typer.Option(metavar="SIZE/step", help="Maximum growth: 1MiB/step.")] = None,
     no_leak: Annotated[bool, typer.Option("--no-leak", help="Fail if the verdict is a leak.")] = False,
+    complete: Annotated[
+        bool, typer.Option("--complete", help="Fail if the run was killed, failed, goes on, or its log is damaged.")
+    ] = False,
     baseline: Annotated[Path | None, typer.Option(metavar="FILE", help="File of peaks and levels to compare.")] = None,
     tolerance: Annotated[str, typer.Option(metavar="PERCENT", help="Allowed increase over the baseline.")] = "5%",
     update_baseline: Annotated[
@@ -47,15 +50,16 @@ def command(
         max_peak=_size("--max-peak", max_peak),
         max_growth=_size("--max-growth", max_growth, ending="/step"),
         no_leak=no_leak,
+        complete=complete,
         baseline=None if base is None else base.peaks,
         baseline_levels=None if base is None else base.levels,
         tolerance=_share("--tolerance", tolerance),
     )
     if limits == Limits(tolerance=limits.tolerance) and not update_baseline:
-        raise UsageError("nothing to check: give --max-peak, --max-growth, --no-leak or --baseline")
+        raise UsageError("nothing to check: give --max-peak, --max-growth, --no-leak, --complete or --baseline")
     run = read_one_run(path, newest=newest)
     now = time.time()
-    results, notes = check_run(run.states, limits), [*_which(run, newest), *status_notes(run.states, now)]
+    results, notes = check_run(run.states, limits, now), [*_which(run, newest), *status_notes(run.states, now)]
     if baseline is not None and update_baseline:
         peaks = peaks_of(run.states)
         write_file(baseline, Baseline(peaks, levels_of(run.states)).to_json())

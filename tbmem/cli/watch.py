@@ -52,7 +52,7 @@ def command(
     gpus = GpuProcesses()
     try:
         if once or not console.is_terminal:
-            for line in _lines(runs, gpus, console.width if console.is_terminal else 80):
+            for line in _lines(runs, gpus, console.width if console.is_terminal else 80, max_lines=None):
                 typer.echo(line.plain)
         elif is_over or plain or not _has_textual():
             _show_plain(console, updates, (runs, is_over), gpus, interval)
@@ -128,9 +128,10 @@ def _views(runs: Sequence[FollowedRun]) -> list[dict[str, object]]:
     return [run_view(run.files.name, run.states, now, tuple(map(str, run.errors))) for run in runs]
 
 
-def _lines(runs: Sequence[FollowedRun], gpus: GpuProcesses, width: int) -> list[Text]:
+def _lines(runs: Sequence[FollowedRun], gpus: GpuProcesses, width: int, max_lines: int | None = 3) -> list[Text]:
     """The runs as lines of a terminal, separated by empty lines, and the processes on GPUs."""
-    lines = [line for view in _views(runs) for line in (Text(""), *run_lines(view, width=width))][1:]
+    views = _views(runs)
+    lines = [line for view in views for line in (Text(""), *run_lines(view, width=width, max_lines=max_lines))][1:]
     by_pid = runs_by_pid({run.files.name: run.states for run in runs}, socket.gethostname())
     processes = [Text(line) for line in gpu_process_lines(gpus.read(), by_pid)]
     for line in processes:

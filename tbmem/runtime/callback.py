@@ -307,6 +307,9 @@ class MemoryCallback(Lifecycle):
         self._folder = folder.path
         if folder.note and shows:
             get_logger().warning("%s", folder.note)
+        for other in [one for one in _begun if one.is_active and shows]:
+            get_logger().warning("the run in %s watches this process as well: every figure comes twice", other.folder)
+        _begun.add(self)
         snapshot = config.snapshot
         profiler = MemoryProfiler(
             config.profiling,
@@ -422,6 +425,10 @@ class MemoryCallback(Lifecycle):
             call,
             "before start()" if self._pid is None else "after the end",
         )
+
+
+_begun: weakref.WeakSet[MemoryCallback] = weakref.WeakSet()
+"""Callbacks that were started, to say when two are active."""
 
 
 def _stop(callback: weakref.ref[MemoryCallback]) -> None:

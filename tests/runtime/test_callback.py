@@ -254,6 +254,20 @@ def test_step_outside_of_the_run_is_one_warning(logdir: dict[str, Any], caplog: 
     assert [line.split(" of this")[0] for line in _messages(caplog)] == ["step() was called after the end"]
 
 
+def test_a_second_callback_at_the_same_time_says_so(logdir: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    # given
+    with caplog.at_level(logging.WARNING, "tbmem"), MemoryCallback(run=logdir) as outer:
+        # when
+        with MemoryCallback(run=logdir):
+            pass
+        # then
+        assert f"the run in {outer.folder} watches this process as well: every figure comes twice" in _messages(caplog)
+    # and not when the first has ended
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "tbmem"), MemoryCallback(run=logdir):
+        assert not any("as well" in message for message in _messages(caplog))
+
+
 def test_it_serves_one_run(logdir: dict[str, Any]) -> None:
     callback = MemoryCallback(run=logdir, profiling={"enabled": False})
     with callback:

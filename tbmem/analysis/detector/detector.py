@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from tbmem.analysis.detector import finding_text
-from tbmem.analysis.detector.feed import CPU, RESIDENT_GROWTH, Event, SampleFeed
+from tbmem.analysis.detector.feed import CPU, LARGEST_HEAP_BLOCK, RESIDENT_GROWTH, Event, SampleFeed
 from tbmem.analysis.detector.forecast import Forecast
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import WORSE, Change
@@ -151,10 +151,8 @@ class Detector:
 
     def close(self, confirms: Confirms = unconfirmed) -> Sequence[Finding]:
         """End the run: report what was still open; ``confirms``: what recordings tell."""
-        sample = self._sample
-        if sample is None:
-            return ()
-        return [finding for event in self._feed.close(confirms) for finding in self._report(sample, event)]
+        sample, events = self._sample, self._feed.close(confirms)
+        return [] if sample is None else [finding for event in events for finding in self._report(sample, event)]
 
     def verdict(self) -> Finding:
         """The state of the device in one finding; too early to tell where too few steps were judged, or all rose."""
@@ -168,18 +166,20 @@ class Detector:
         for channel, trend in growing:
             if trend.state is TrendState.LEAK and not self._is_shown(channel, trend):
                 return self._current_leak(sample, channel, trend.up_to(channel.growth.marks.at(0)[-1]))
-        severe = self._history.severe(fragmented=feed.fragments.stands)
-        if severe is not None:
+        if (severe := self._history.severe(fragmented=feed.fragments.stands)) is not None:
             return severe
         if feed.judged < ENOUGH_STEPS:
             return finding_text.too_early(sample, feed.judged, ENOUGH_STEPS)
         for channel, trend in growing:
-            if self._is_free_heap(channel, trend) and trend.growth < self._least_shift * trend.last.level:
+            is_kept = channel.channel is Channel.HOST and trend.state is TrendState.EXPLAINED
+            least = max(self._least_shift * trend.last.level, LARGEST_HEAP_BLOCK)
+            if trend.growth < least and (is_kept or self._is_free_heap(channel, trend)):
                 continue
             if channel.growth.is_material(trend) and not self._is_shown(channel, trend):
                 suspicion = channel.suspicion(trend, sample, channel.rate(trend))
-                reached = self._conclusions.get(channel.channel)
-                return finding_text.growing(sample, suspicion, reached, self._worker_code)
+                return finding_text.growing(
+                    sample, suspicion, self._conclusions.get(channel.channel), self._worker_code
+                )
         lowest, highest = feed.range or (0, 0)
         periodic = self._history.latest.get(FindingKind.PERIODIC)
         shift = self._history.shift()

@@ -22,6 +22,9 @@ _RESIDENT_SUSPICIOUS = 4 * MIB  # resident memory comes in pages and arenas: les
 _RESIDENT_RISES = 7
 RESIDENT_GROWTH = 8 * MIB
 """Growth of resident memory from which it can be a leak, in bytes."""
+LARGEST_HEAP_BLOCK = 32 * MIB
+"""Bytes of the largest block that glibc's malloc takes from its heap rather than maps (DEFAULT_MMAP_THRESHOLD_MAX,
+``mallopt(3)``): what it keeps free differs by one of them."""
 _GIVEN_BACK = 4 * MIB
 """Bytes of the heap that are not in memory from which on pages were given back: less comes from untouched ones."""
 _MOSTLY = 0.5  # share of a height that lies in free memory, from which on it is none where pages were given back

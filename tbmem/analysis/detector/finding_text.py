@@ -173,7 +173,7 @@ def growing(
     ended = (f"it has not gone on since step {seen.last_step}",) if stands else ()
     message = " · ".join((since, *ended, reason, *_place(seen, in_workers)))
     evidence = {**_numbers(seen), **({} if conclusion is None else conclusion.evidence)}
-    evidence |= _additions_facts(seen, in_workers)
+    evidence |= {**_additions_facts(seen, in_workers), **({"ended_step": seen.last_step} if stands else {})}
     return make_finding(FindingKind.GROWING, sample, message, evidence, seen.first_step)
 
 

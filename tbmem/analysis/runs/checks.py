@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tbmem.analysis.growth_rate import ENOUGH_STEPS
 from tbmem.analysis.runs.comparison import Change, is_material
 from tbmem.analysis.runs.device_history import DeviceHistory
-from tbmem.analysis.runs.run_status import RankState, skipped_note
+from tbmem.analysis.runs.run_status import RankState, Standing, rank_status, skipped_note
 from tbmem.errors import UsageError
 from tbmem.model.finding import FindingKind
+from tbmem.model.monitor_log import gap_notes
 from tbmem.units import format_bytes, format_signed
 
 _CERTAIN_STEPS = 100
@@ -23,6 +25,8 @@ class Limits:
     max_peak: int | None = None  # bytes
     max_growth: float | None = None  # bytes per step
     no_leak: bool = False
+    complete: bool = False
+    """Whether each rank must have ended in order, with all of its log."""
     baseline: Mapping[str, int] | None = None  # peaks in bytes by rank and device, as from ``peaks_of``
     baseline_levels: Mapping[str, int] | None = None
     """Levels at the end in bytes, as from ``levels_of``; devices that are missing here are not checked."""
@@ -33,8 +37,10 @@ class Limits:
 class Result:
     """One check of one device."""
 
-    check: str  # ``'max-peak'``, ``'max-growth'``, ``'no-leak'``, ``'baseline'`` (the peak) or ``'level'``
-    place: str  # ``'rank 0 cpu'``
+    check: (
+        str  # ``'max-peak'``, ``'max-growth'``, ``'no-leak'``, ``'complete'``, ``'baseline'`` (the peak), ``'level'``
+    )
+    place: str  # ``'rank 0 cpu'``; of the whole rank ``'rank 0'``
     holds: bool
     message: str
     measured: float | None = None  # bytes, or bytes per step
@@ -42,8 +48,8 @@ class Result:
     details: Sequence[str] = ()  # messages and advice of its findings
 
 
-def check_run(states: Sequence[RankState], limits: Limits) -> list[Result]:
-    """Check a run against its limits.
+def check_run(states: Sequence[RankState], limits: Limits, now: float = 0.0) -> list[Result]:
+    """Check a run against its limits; ``now``: Unix time in seconds, for a run that goes on.
 
     Raises:
         UsageError: The log has too few figures for a check.
@@ -54,6 +60,8 @@ def check_run(states: Sequence[RankState], limits: Limits) -> list[Result]:
         damage = f"; {skipped_note(skipped)}" if skipped else ""
         raise UsageError(f"no step was logged in this run: there is nothing to check{damage}")
     results = [result for state, device in devices for result in _check_device(state, device, limits)]
+    if limits.complete:
+        results += [_check_end(state, now) for state in states]
     places = [device.place for _, device in devices]
     for place in limits.baseline or ():
         if place not in places:
@@ -137,10 +145,20 @@ def _check_growth(state: RankState, device: DeviceHistory, limit: float) -> Resu
     return _compare(device, "max-growth", growth, limit, message)
 
 
+def _check_end(state: RankState, now: float) -> Result:
+    status = rank_status(state, now)
+    damage = [skipped_note(state.skipped)] if state.skipped else []
+    gaps = gap_notes(state.gaps, state.rank)
+    holds = status.standing is Standing.ENDED and not damage and not gaps
+    message = " · ".join((f"{status.text} after {state.step} steps", *damage, *gaps))
+    return Result(check="complete", place=f"rank {state.rank}", holds=holds, message=message)
+
+
 def _check_leak(state: RankState, device: DeviceHistory) -> Result:
     verdict, place = state.verdict(device.device), device.place
     if verdict is FindingKind.WARMUP:
-        raise UsageError(f"{place}: the run is too short to tell whether memory leaks ({state.step} steps)")
+        few = f"{state.step} steps; {ENOUGH_STEPS} beside the warm-up and profiler windows are needed"
+        raise UsageError(f"{place}: the run is too short to tell whether memory leaks ({few})")
     leaks = [leak for leak in state.findings if leak.kind is FindingKind.LEAK and leak.device == device.device]
     details = tuple(" · ".join(filter(None, (leak.message, leak.advice))) for leak in leaks[-1:])
     holds = verdict not in (FindingKind.LEAK, FindingKind.OOM)

@@ -19,6 +19,10 @@ _MATERIAL_FRACTION = 0.001  # fraction of the highest peak below which a change 
 _SHOWN = 3
 """Figures in the short form of a comparison."""
 RUN_PEAK = "run_peak_bytes"
+_RESIDENT_PEAKS = (
+    "On the CPU a run peak is the resident memory of the whole process, with its libraries and what malloc keeps of"
+    " earlier steps; a recorded peak is what tensors needed, and tells what changed more exactly."
+)
 FIGURE_WORDS = {
     "peak_bytes": "recorded peak",
     "reserved_bytes": "reserved at the end of the recording",
@@ -138,11 +142,15 @@ def run_figures(states: Sequence[RankState]) -> dict[str, RunFigures]:
     return figures
 
 
-def own_notes(states: Iterable[RankState]) -> Sequence[str]:
-    """A sentence where the peaks of ``run_figures`` are not those that a summary shows."""
-    peaks = [device.peak for state in states for device in state.devices]
-    has_own = any(peak is not None and peak.own for peak in peaks)
-    return ["Run peaks are compared without what tbmem itself has added, as 'tbmem check' judges them."] * has_own
+def peak_notes(states: Iterable[RankState]) -> Sequence[str]:
+    """Sentences where the peaks of ``run_figures`` are not those that a summary or a recording shows."""
+    peaks = [device.peak for state in states for device in state.devices if device.peak is not None]
+    has_own = any(peak.own for peak in peaks)
+    is_resident = any(peak.counter == "host_peak_rss" for peak in peaks)
+    return [
+        *(["Run peaks are compared without what tbmem itself has added, as 'tbmem check' judges them."] * has_own),
+        *([_RESIDENT_PEAKS] * is_resident),
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,11 +54,12 @@ def _is_explained(spike: Finding, pattern: Finding) -> bool:
 def latest(findings: Sequence[Finding]) -> list[Finding]:
     """The last finding of each kind on each device, newest first: a leak is reported again as it grows.
 
-    Of spikes it is the worst.
+    Of spikes all: each is about a step of its own.
     """
-    last = {(finding.rank, finding.device, finding.kind): finding for finding in findings}
-    for key in [key for key in last if key[-1] is FindingKind.SPIKE]:
-        last[key] = worst_spike([each for each in findings if (each.rank, each.device, each.kind) == key])
+    last = {
+        (one.rank, one.device, one.kind, one.first_step if one.kind is FindingKind.SPIKE else None): one
+        for one in findings
+    }
     return sorted(last.values(), key=lambda finding: finding.last_step, reverse=True)
 
 
@@ -148,12 +149,15 @@ class RankState:
         findings = [self.verdict_finding(device.device)]
         if self.is_leaking(device.device):
             findings.append(self._last(device.device, FindingKind.LEAK))
-        rates = [finding.evidence.get("bytes_per_step") for finding in findings if finding is not None]
+        going_on = [finding for finding in findings if finding is not None and "ended_step" not in finding.evidence]
+        rates = [finding.evidence.get("bytes_per_step") for finding in going_on]
         return next((float(rate) for rate in rates if rate is not None), device.growth_per_step())
 
     def _last(self, device: str, kind: FindingKind) -> Finding | None:
         matches = [finding for finding in self.findings if finding.device == device and finding.kind is kind]
-        return next(iter(latest(matches)), None)
+        if kind is FindingKind.SPIKE and matches:
+            return worst_spike(matches)
+        return matches[-1] if matches else None
 
     def _final_verdict(self, device: str) -> Finding | None:
         end: End = self.end or {}

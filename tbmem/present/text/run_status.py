@@ -16,6 +16,7 @@ from tbmem.model.monitor_log import gap_notes
 from tbmem.present.lines import SEPARATOR, device_label, finding_line, peak_word
 from tbmem.units import format_bytes, format_signed, format_speed
 
+_MORE = 6  # findings that are only named
 _BARS = "▁▂▃▄▅▆▇█"
 _PEAK = {
     **{"peak": "bytes", "peak_step": "step", "peak_counter": "counter", "peak_own": "own"},
@@ -82,18 +83,22 @@ def sparkline(levels: Sequence[int], width: int) -> str:
     return "".join(_BARS[min((level - low) * len(_BARS) // span, len(_BARS) - 1)] for level in chosen)
 
 
-def run_lines(view: dict[str, Any], *, width: int = 80, findings: int = 3) -> list[Text]:
-    """A view as lines for a terminal, none wider than ``width``."""
+def run_lines(view: dict[str, Any], *, width: int = 80, findings: int = 3, max_lines: int | None = 3) -> list[Text]:
+    """A view as lines for a terminal, none wider than ``width``; ``max_lines`` of each finding."""
     lines = [*_heading(view, width), *(Text(f"cannot be read: {error}", style="red") for error in view["errors"])]
     for rank in view["ranks"]:
         for device in rank["devices"]:
             lines += _device_lines(device, rank, len(view["ranks"]) > 1, width)
         if rank["skipped_records"]:
             lines.append(Text(f"rank {rank['rank']}: {skipped_note(rank['skipped_records'])}", style="yellow"))
-    for finding in latest([Finding.from_dict(record) for record in view["findings"]])[:findings]:
+    reported = latest([Finding.from_dict(record) for record in view["findings"]])
+    for finding in reported[:findings]:
         text, style = finding_line(finding), _SEVERITY_STYLES[finding.severity]
-        wrapped = textwrap.wrap(text, width, subsequent_indent="  ", max_lines=3, placeholder=" …")
+        wrapped = textwrap.wrap(text, width, subsequent_indent="  ", max_lines=max_lines, placeholder=" …")
         lines += [Text(line, style=style) for line in wrapped]
+    if findings and (more := reported[findings:]):
+        named = ", ".join(f"{finding.kind.label} in step {finding.first_step}" for finding in more[:_MORE])
+        lines.append(Text(f"{len(more)} more: {named}{', ...' if len(more) > _MORE else ''}"))
     lines += [
         Text(line) for note in view.get("notes", ()) for line in textwrap.wrap(note, width, subsequent_indent="  ")
     ]

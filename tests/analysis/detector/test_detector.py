@@ -426,6 +426,23 @@ def test_growth_out_of_sight_that_is_free_in_the_heap_is_dismissed() -> None:
     assert "free in malloc's heap" in finding.message
 
 
+@pytest.mark.parametrize(("grown", "verdict"), [(30 * MIB, "stable"), (60 * MIB, "growing")])
+def test_a_block_that_malloc_keeps_is_no_growth(grown: int, verdict: str) -> None:
+    # given: resident memory that grows for 60 steps by what malloc keeps free
+    growth = [min(step, 60) * grown // 60 for step in range(100)]
+    samples = heap(
+        [HEAP] * 100,
+        reserved=[HEAP + 6 * MIB + more for more in growth],
+        host_rss=[300 * MIB + more for more in growth],
+    )
+    detector = Detector(awaits_evidence=True)
+    # when
+    findings = feed(detector, samples)
+    # then
+    assert "dismissed" in kinds(findings)
+    assert detector.verdict().kind.value == verdict
+
+
 def test_a_buffer_that_is_known_explains_growth_that_a_later_look_does_not() -> None:
     # given a replay buffer that fills, and a look in steps in which nothing was added
     detector, after = suspicious()

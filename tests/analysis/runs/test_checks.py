@@ -176,3 +176,38 @@ def test_a_short_run_without_a_leak_says_so(make_sample: MakeSample, steps: int,
     # then
     assert result.holds
     assert ("steps only" in result.message) is says
+
+
+@pytest.mark.parametrize(
+    ("piece", "holds", "message"),
+    [
+        (MonitorLog(end={"type": "end"}), True, "ended in order after 50 steps"),
+        (MonitorLog(end={"type": "end", "exception": "KeyError"}), False, "ended by KeyError after 50 steps"),
+        (MonitorLog(), False, "running after 50 steps"),
+        (
+            MonitorLog(end={"type": "end"}, damaged_lines=2),
+            False,
+            "ended in order after 50 steps · 2 damaged records of its log left out",
+        ),
+    ],
+)
+def test_a_run_that_must_have_ended_in_order(piece: MonitorLog, holds: bool, message: str, growing: RankState) -> None:
+    # given
+    assert growing.last_time is not None
+    growing.add(piece)
+    # when
+    result = check_run([growing], Limits(max_peak=GIB * 4, complete=True), now=growing.last_time)[-1]
+    # then
+    assert (result.check, result.place, result.holds) == ("complete", "rank 0", holds)
+    assert result.message == message
+
+
+def test_growth_that_has_ended_is_no_rate(growing: RankState) -> None:
+    # given the verdict of a run that has grown in its beginning, and whose low-water mark climbs by 2 MiB a step
+    evidence = {"bytes_per_step": 90 * MIB, "ended_step": 20}
+    verdict = spike_in_a_window(1, evidence).to_dict() | {"kind": "growing", "device": "cuda:0"}
+    growing.add(MonitorLog(end={"type": "end", "verdicts": [verdict]}))
+    # when
+    (result,) = check_run([growing], Limits(max_growth=3 * MIB))
+    # then
+    assert result.measured == pytest.approx(2 * MIB)

@@ -119,6 +119,35 @@ def test_a_leak_that_was_told_twice_is_shown_once(state: RankState) -> None:
     assert "until step 50" not in text
 
 
+def test_every_spike_is_shown_or_at_least_named(state: RankState) -> None:
+    # given five spikes beside a leak
+    spikes = [
+        Finding(
+            kind=FindingKind.SPIKE,
+            severity=Severity.WARNING,
+            device="cuda:0",
+            first_step=step,
+            last_step=step,
+            message=f"step {step} held more " + "than the others, " * 20,
+        )
+        for step in (11, 30, 41, 60, 99)
+    ]
+    state.add(MonitorLog(findings=spikes))
+    view = run_view("mine", [state], now=1002.0)
+    # when
+    lines = [line.plain for line in run_lines(view)]
+    # then
+    assert lines[-1] == "3 more: SPIKE in step 41, SPIKE in step 30, SPIKE in step 11"
+    assert [line[:27] for line in lines if line.startswith("SPIKE")] == [
+        "SPIKE  GPU 0 step 99 held m",
+        "SPIKE  GPU 0 step 60 held m",
+    ]
+    # and where there is room, in full
+    whole = [line.plain for line in run_lines(view, max_lines=None)]
+    assert len(whole) > len(lines)
+    assert not any(line.endswith("…") for line in whole)
+
+
 def test_several_ranks_have_their_numbers(state: RankState) -> None:
     lines = [line.plain for line in run_lines(run_view("mine", [state, state], now=1002.0), findings=0)]
 
