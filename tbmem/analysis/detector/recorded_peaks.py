@@ -20,6 +20,8 @@ _AFTER = 4
 """Steps after a window that are judged here: elsewhere they define what is usual from then on."""
 _SPREADS = 2.0
 """A spike is so many times as far from the usual as the highest plain step."""
+_WINDOWS = 20
+"""Windows with high steps that are remembered until the run ends, the last ones."""
 
 
 Confirms = Callable[[int, int], Confirmation | None]
@@ -63,7 +65,8 @@ class RecordedPeaks:
         self._window: list[_Step] = []
         self._after: list[_Step] = []
         self._ended: list[tuple[Sequence[_Step], Sequence[_Step]]] = []
-        self._unconfirmed: list[Excursion] = []
+        self._high: deque[tuple[Sequence[_Step], list[tuple[int, int]]]] = deque(maxlen=_WINDOWS)
+        """Windows with high steps, and the plain steps around them: which are spikes is known when the run ends."""
 
     def add_recorded(
         self, step: int, peak: int | None, resident: int | None, heap: int | None, own: int | None
@@ -132,7 +135,8 @@ class RecordedPeaks:
         """The spikes that are known when the run ends, those in recorded steps among them."""
         self._end_window()
         spikes = self._judged(_FEW)
-        for spike in sorted(self._unconfirmed, key=lambda spike: -spike.height)[:_MOST]:
+        recorded = [spike for window, plain in self._high for spike in self._spikes(window, window, plain)]
+        for spike in sorted(recorded, key=lambda spike: -spike.height)[:_MOST]:
             confirmation = confirms(spike.first_step, spike.height)
             if confirmation is not None:
                 spikes.append(replace(spike, confirmation=confirmation))
@@ -142,18 +146,23 @@ class RecordedPeaks:
         if not self._ended or len(self._plain) < enough:
             return []
         ended, self._ended = self._ended, []
-        spikes = [spike for window, after in ended for spike in self._spikes(window, after)]
-        self._unconfirmed += [spike for spike in spikes if spike.left_out is not None]
-        return [spike for spike in spikes if spike.left_out is None]
+        plain = list(self._plain)
+        usual = median_low([peak for _, peak in plain])
+        self._high += [
+            (steps, plain) for steps, _ in ended if max(step.peak for step in steps) >= usual + self._min_spike
+        ]
+        return [spike for window, after in ended for spike in self._spikes(after, window, plain)]
 
-    def _spikes(self, window: Sequence[_Step], after: Sequence[_Step]) -> Iterator[Excursion]:
-        """The steps of a window, and those after it, that are spikes."""
+    def _spikes(
+        self, steps: Sequence[_Step], window: Sequence[_Step], plain: Sequence[tuple[int, int]]
+    ) -> Iterator[Excursion]:
+        """Those of some steps, of a window or after it, that are spikes beside plain ones (step and peak)."""
         told = {step for spike in self._told for step in range(spike.first_step, spike.last_step + 1)}
-        plain = [peak for step, peak in self._plain if step not in told] or [peak for _, peak in self._plain]
-        usual, most = median_low(plain), max(plain)
+        peaks = [peak for step, peak in plain if step not in told] or [peak for _, peak in plain]
+        usual, most = median_low(peaks), max(peaks)
         least = max(self._share * usual, self._min_spike)
         height = max(least, _SPREADS * (most - usual))
-        for step in (*window, *after):
+        for step in steps:
             added = step.added or 0
             lowest = min((other.peak for other in window if other is not step), default=0)
             is_own = step.rise is None or step.rise >= least

@@ -203,3 +203,17 @@ def test_a_window_that_begins_with_the_run_is_compared_with_what_its_first_step_
     # then: of the first step it is not known what tbmem has added to it
     [spike] = test.ended(lambda step, height: RECORDED)
     assert (spike.first_step, spike.peak, spike.left_out) == (2, 506 * MIB, 4 * MIB)
+
+
+def test_a_spike_of_a_plain_step_that_is_known_late_hides_none() -> None:
+    # given: step 2 was high, and step 20, which is known as a spike after so many that the window could be judged
+    test = RecordedPeaks(spike_percent=5.0, min_spike=16 * MIB)
+    test.note_level(100 * MIB, 0)
+    for step, peak in ((2, 500), (3, 301)):
+        test.add_recorded(step, peak * MIB, None, 100 * MIB, 0)
+    test.add_plain(range(4, 54), [(520 if step == 20 else USUAL) * MIB for step in range(4, 54)], [None] * 50)
+    assert not test.judged()
+    # when
+    test.note_excursion(Excursion(ExcursionKind.SPIKE, 20, 20, 520 * MIB, USUAL * MIB))
+    # then
+    assert [spike.first_step for spike in test.ended(lambda step, height: RECORDED)] == [2]
