@@ -113,6 +113,13 @@ def _gpus(estimate: Estimate) -> Iterator[str]:
     yield ""
 
 
+def _without_batch(estimate: Estimate) -> str:
+    """What no alternative of another batch says."""
+    if estimate.fit is not Fit.NO:
+        return "no smaller batch needs less than that"
+    return f"no batch fits{', one of 1 included' if estimate.job.batch == 1 else ' without being tight, however small'}"
+
+
 def _alternatives(estimate: Estimate) -> Iterator[str]:
     if estimate.alternatives:
         yield ""
@@ -125,9 +132,5 @@ def _alternatives(estimate: Estimate) -> Iterator[str]:
             yield f"  {alternative.change:<{width}} {sizes}   {alternative.fit.word}"
         is_batch = re.compile(r"batch \d+, ").match
         if estimate.fit is not Fit.FITS and not any(is_batch(each.change) for each in estimate.alternatives):
-            yield (
-                "  no batch fits without being tight, however small"
-                if estimate.fit is Fit.NO
-                else "  no smaller batch needs less than that"
-            )
+            yield f"  {_without_batch(estimate)}"
         yield ""

@@ -55,6 +55,7 @@ def test_alternatives_say_whether_one_fits() -> None:
     changed = Alternative(change="bf16", allocated=MIB, reserved=2 * MIB, fit=Fit.TIGHT, batch=8)
     largest = replace(changed, change="batch 4, the largest that is not tight", fit=Fit.FITS)
     estimate = replace(judged(), alternatives=(changed,))
+    estimate = replace(estimate, job=replace(estimate.job, batch=8))
 
     text = "\n".join(estimate_lines(replace(estimate, fit=Fit.NO)))
     tight = "\n".join(estimate_lines(replace(estimate, fit=Fit.TIGHT)))
@@ -63,6 +64,9 @@ def test_alternatives_say_whether_one_fits() -> None:
     assert "1.00 MiB     2.00 MiB   tight" in text
     assert "no batch fits without being tight, however small" in text
     assert "no batch fits" not in tight + found
+    # and where the batch is the smallest, it is plain that it does not fit
+    smallest = replace(estimate, fit=Fit.NO, job=replace(estimate.job, batch=1))
+    assert "no batch fits, one of 1 included" in "\n".join(estimate_lines(smallest))
 
 
 def test_inference_has_no_optimizer_to_speak_of() -> None:
