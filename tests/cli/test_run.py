@@ -355,4 +355,4 @@ def test_a_spike_in_a_recorded_step_is_told(count: int, seconds: float, limit: s
     if seconds:
         assert "in step 5, of this tbmem" in done.stderr  # the run's peak, which is the program's
     else:
-        assert "the spike of step 5, beyond what its window's other steps held: 256.00 MiB by spike.py:" in done.stderr
+        assert " · beyond what its window's other steps held: 256.00 MiB by spike.py:" in verdict
