@@ -161,7 +161,9 @@ class RecordedPeaks:
         peaks = [peak for step, peak in plain if step not in told] or [peak for _, peak in plain]
         usual, most = median_low(peaks), max(peaks)
         least = max(self._share * usual, self._min_spike)
-        height = max(least, _SPREADS * (most - usual))
+        # of few steps, chance may have picked low ones
+        spread = most - (usual if len(peaks) >= _ENOUGH else min(peaks))
+        height = max(least, _SPREADS * spread)
         for step in steps:
             added = step.added or 0
             lowest = min((other.peak for other in window if other is not step), default=0)

@@ -217,3 +217,10 @@ def test_a_spike_of_a_plain_step_that_is_known_late_hides_none() -> None:
     test.note_excursion(Excursion(ExcursionKind.SPIKE, 20, 20, 520 * MIB, USUAL * MIB))
     # then
     assert [spike.first_step for spike in test.ended(lambda step, height: RECORDED)] == [2]
+
+
+@pytest.mark.parametrize(("plain", "found"), [(12, 0), (40, 1)])
+def test_few_plain_steps_count_with_all_by_which_they_are_apart(plain: int, found: int) -> None:
+    # given: resident peaks that chance makes higher or lower, and one of a warm-up that is the highest of all
+    after = [USUAL, USUAL - 60, USUAL + 20, USUAL] * (plain // 4)
+    assert len(spikes([USUAL + 80, USUAL - 40], records=[0, 0], after=after)) == found
