@@ -37,9 +37,8 @@ class Limits:
 class Result:
     """One check of one device."""
 
-    check: (
-        str  # ``'max-peak'``, ``'max-growth'``, ``'no-leak'``, ``'complete'``, ``'baseline'`` (the peak), ``'level'``
-    )
+    check: str
+    """``'max-peak'``, ``'max-growth'``, ``'no-leak'``, ``'complete'``, ``'baseline'`` (the peak) or ``'level'``."""
     place: str  # ``'rank 0 cpu'``; of the whole rank ``'rank 0'``
     holds: bool
     message: str

@@ -141,7 +141,10 @@ class RankState:
         return self._verdict_so_far(device) if final is None else final.kind
 
     def verdict_finding(self, device: str) -> Finding | None:
-        """The finding behind the verdict on a device: that of the run's end, else the latest of its kind."""
+        """The finding behind the verdict on a device: that of the run's end, else the last of its kind.
+
+        Of several spikes it is the worst.
+        """
         return self._final_verdict(device) or self._last(device, self._verdict_so_far(device))
 
     def growth_per_step(self, device: DeviceHistory) -> float | None:

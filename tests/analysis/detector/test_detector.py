@@ -392,17 +392,21 @@ def test_episodes_that_get_longer_are_no_leak_where_looks_find_nothing() -> None
     assert "leak" in seen[16 * KIB]
 
 
-def test_resident_growth_that_is_free_in_the_heap_is_not_looked_into() -> None:
-    # given a heap that grows by what it keeps free
-    growth = [100 * KIB * step for step in range(120)]
-    samples = heap(
-        [HEAP] * 120,
+def heap_that_keeps(growth: Sequence[int]) -> list[MemorySample]:
+    """Steps in which malloc keeps so many more bytes free, which are resident."""
+    return heap(
+        [HEAP] * len(growth),
         reserved=[HEAP + 6 * MIB + more for more in growth],
         host_rss=[300 * MIB + more for more in growth],
     )
+
+
+def test_resident_growth_that_is_free_in_the_heap_is_not_looked_into() -> None:
+    # given a heap that grows by what it keeps free
+    growth = [100 * KIB * step for step in range(120)]
     detector = Detector(awaits_evidence=True)
     # when
-    findings = feed(detector, samples)
+    findings = feed(detector, heap_that_keeps(growth))
     # then
     assert set(kinds(findings)) == {"dismissed"}  # at first, and when it has doubled
     assert not detector.suspicions
@@ -430,14 +434,9 @@ def test_growth_out_of_sight_that_is_free_in_the_heap_is_dismissed() -> None:
 def test_a_block_that_malloc_keeps_is_no_growth(grown: int, verdict: str) -> None:
     # given: resident memory that grows for 60 steps by what malloc keeps free
     growth = [min(step, 60) * grown // 60 for step in range(100)]
-    samples = heap(
-        [HEAP] * 100,
-        reserved=[HEAP + 6 * MIB + more for more in growth],
-        host_rss=[300 * MIB + more for more in growth],
-    )
     detector = Detector(awaits_evidence=True)
     # when
-    findings = feed(detector, samples)
+    findings = feed(detector, heap_that_keeps(growth))
     # then
     assert "dismissed" in kinds(findings)
     assert detector.verdict().kind.value == verdict

@@ -9,8 +9,8 @@ from tbmem.analysis.runs.run_status import RankState
 from tbmem.errors import UsageError
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import MonitorLog, SampleRow
-from tests.analysis.runs.spikes import spike_in_a_window
 from tests.conftest import GIB, MIB, MakeSample
+from tests.spikes import spike_in_a_window
 
 
 @pytest.fixture

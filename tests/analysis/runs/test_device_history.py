@@ -8,8 +8,8 @@ import pytest
 
 from tbmem.analysis.runs.device_history import DeviceHistory
 from tbmem.model.monitor_log import SampleRow
-from tests.analysis.runs.spikes import spike_in_a_window
 from tests.conftest import GIB, MIB, MakeSample
+from tests.spikes import spike_in_a_window
 
 
 def _row(

@@ -9,8 +9,8 @@ import pytest
 from tbmem.analysis.runs.device_history import RunPeak
 from tbmem.model.monitor_log import RowBuilder, SampleRow
 from tbmem.model.sample import MemorySample
-from tests.analysis.runs.spikes import spike_in_a_window
 from tests.conftest import GIB, MakeSample
+from tests.spikes import spike_in_a_window
 
 
 def _cpu(step: int, resident: int | None, *, level: int = 10, profiled: bool = False) -> MemorySample:

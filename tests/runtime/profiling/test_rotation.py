@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tbmem.model.finding import Finding, FindingKind, Severity
+from tbmem.model.finding import Finding
 from tbmem.runtime.profiling.rotation import windows_to_delete
 from tbmem.runtime.profiling.window_ledger import WindowResult
+from tests.spikes import spike_in_a_window
 
 
 def _windows(count: int, highest: int = 0) -> list[WindowResult]:
@@ -24,15 +25,7 @@ def _windows(count: int, highest: int = 0) -> list[WindowResult]:
 
 
 def _finding(step: int = 0, **evidence: Any) -> Finding:
-    return Finding(
-        kind=FindingKind.SPIKE,
-        severity=Severity.WARNING,
-        device="cpu",
-        first_step=step,
-        last_step=step,
-        message="",
-        evidence=evidence,
-    )
+    return spike_in_a_window(step, evidence)
 
 
 def _kept(windows: list[WindowResult], findings: list[Finding], keep: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Findings that tests of runs share."""
+"""The spike that tests of runs and of their files share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tbmem.model.finding import Finding, FindingKind, Severity
 
 
 def spike_in_a_window(step: int, evidence: Mapping[str, Any]) -> Finding:
-    """A spike of the CPU while a profiler window was open."""
+    """A spike of the CPU, as in a step while a profiler window was open."""
     return Finding(
         kind=FindingKind.SPIKE,
         severity=Severity.WARNING,
