@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tbmem.api.parameter_names import names_parameters
 from tbmem.api.results import Estimate, as_result
 from tbmem.errors import UsageError
 from tbmem.model.job import Job
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tbmem.estimator.workload.given import Given
 
 
+@names_parameters
 def estimate(
     model: str | os.PathLike[str] | torch.nn.Module | Callable[..., Any],
     batch: Any = None,
@@ -105,7 +107,7 @@ def estimate(
         OSError: ``out`` cannot be written.
     """
     if variants and out is None:
-        raise UsageError("variants are written into the estimate's files; say where by out=DIR (--out DIR)")
+        raise UsageError("variants are written into the estimate's files; say where by --out DIR")
     options = {
         **{"seq": seq, "dtype": _name(dtype), "amp": _name(amp), "implementation": implementation},
         **{"checkpoint": checkpoint, "accumulate": accumulate, "clip": clip, "inference": inference},

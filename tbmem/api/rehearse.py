@@ -10,6 +10,7 @@ from dataclasses import replace
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import IO, Any, overload
 
+from tbmem.api.parameter_names import names_parameters
 from tbmem.api.results import Largest, Rehearsal, as_result
 from tbmem.errors import UsageError
 from tbmem.model import rehearsal
@@ -25,6 +26,7 @@ Output = int | IO[Any] | None
 
 
 @overload
+@names_parameters
 def rehearse(
     program: str | Callable[..., Any],
     *arguments: Any,

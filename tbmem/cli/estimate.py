@@ -74,7 +74,7 @@ def command(
         raise UsageError("no model: say llama-7b, file.py:factory or a config.json. Try 'tbmem estimate --help'")
     options, origin = with_environment(options, os.environ)
     with waiting(f"estimating {name}"):
-        result = estimate(
+        result = inspect.unwrap(estimate)(  # whose errors name the command's options
             name,
             gpu=gpu.split(","),
             alloc_conf=alloc_conf,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -61,11 +62,12 @@ def command(
     options |= {"world_size": world_size, "rank": rank}
     if not context.obj:
         raise UsageError("no script to rehearse: tbmem rehearse [OPTIONS] -- script.py [ARGS]...")
+    rehearsed = inspect.unwrap(rehearse)  # whose errors name the command's options
     if largest is not None:
         shown = None if as_json else lambda name, trial: typer.echo(trial_line(name, trial))
-        answer = rehearse(*context.obj, **options, largest=largest, on_trial=shown)
+        answer = rehearsed(*context.obj, **options, largest=largest, on_trial=shown)
         typer.echo(answer.to_json() if as_json else str(answer))
         raise typer.Exit(0 if answer.value is not None else 1)
-    result = rehearse(*context.obj, **options, output=sys.stderr if as_json else None)
+    result = rehearsed(*context.obj, **options, output=sys.stderr if as_json else None)
     typer.echo(result.to_json() if as_json else str(result))
     raise typer.Exit(0 if result.fits else 1)

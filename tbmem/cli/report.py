@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tbmem.cli.analyze import print_recordings, processes, skipped, terminal
 from tbmem.cli.arguments import AsJson, MaxSize, Name, Out, Rules
+
+if TYPE_CHECKING:
+    from tbmem.api.report import Report
 
 
 def command(
@@ -29,10 +32,13 @@ def command(
     from tbmem.offline.reports.folders import RESULTS, recordings_of
     from tbmem.offline.reports.pages import write_html
 
-    if html is not None:
+    if html is not None and (as_json or recordings_alone(run) is not None):
         path = write_html(run, html)
         figures = {"html": str(path), "bytes": path.stat().st_size}
         typer.echo(json.dumps(figures) if as_json else f"wrote {path}: open it in a browser, it needs no network")
+        return
+    if html is not None:
+        _print(report(run, html=html, recordings=False))
         return
     if (alone := recordings_alone(run)) is not None:
         print_recordings([str(alone)], name, rules, out, as_json)
@@ -44,6 +50,10 @@ def command(
     if as_json:
         typer.echo(result.to_json())
         return
+    _print(result)
+
+
+def _print(result: Report) -> None:
     console = terminal()
     for line in str(result).splitlines():
         console.print(line, soft_wrap=True, markup=False)

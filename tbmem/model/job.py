@@ -82,12 +82,8 @@ class Job:
             _require(not is_fp8, f"{name} is {getattr(self, name)!r}: {_FP8}")
         for name, allowed in _CHOICES.items():
             _check_choice(name, getattr(self, name), allowed)
-        for name in ("batch", "accumulate", "steps", "fsdp", "replicate", "tensor", "pipeline", "expert", "world_size"):
-            value = getattr(self, name)
-            _require(value >= 1, f"{_FLAGS.get(name, name)} is {value}; it must be 1 or more")
-        for name in ("sequence", "microbatches"):
-            value = getattr(self, name)
-            _require(value is None or value >= 1, f"{name} is {value}; it must be 1 or more")
+        for name in _COUNTS:
+            _require_one(name, getattr(self, name))
         limits = f"it must be above 0 and at most the {self.expert} expert ranks"
         _require(0 < self.imbalance <= self.expert, f"imbalance is {self.imbalance}; {limits}")
         _require(self.clip is None or self.clip > 0, f"clip is {self.clip}; it must be above 0")
@@ -140,8 +136,10 @@ class Job:
 _FP8 = (
     "no model is trained in fp8 as a whole; a factory may create float8 tensors, which are counted (docs/estimate.md)"
 )
-_FLAGS = {"replicate": "--ddp", "tensor": "--tp", "pipeline": "--pp", "expert": "--ep"}
-"""Command-line flags of fields whose name differs."""
+_COUNTS = (
+    *("batch", "sequence", "accumulate", "microbatches", "steps"),
+    *("fsdp", "replicate", "tensor", "pipeline", "expert", "world_size"),
+)
 _CHOICES: dict[str, tuple[str | None, ...]] = {
     "dtype": (None, *DTYPES.values()),
     "amp": (None, "bfloat16", "float16"),
@@ -178,6 +176,13 @@ def is_factory(model: str) -> bool:
 def _require(holds: bool, message: str) -> None:
     if not holds:
         raise UsageError(message)
+
+
+def _require_one(field: str, value: int | None) -> None:
+    """Raise UsageError for a number below 1; ``None`` leaves it open."""
+    if value is not None and value < 1:
+        option = next((name for name, (known, _) in job_options().items() if known == field), field)
+        raise UsageError(f"--{option.replace('_', '-')} is {value}; it must be 1 or more")
 
 
 def _parts(stages: int, microbatches: int | None, accumulate: int) -> int:

@@ -70,7 +70,8 @@ def _read(path: Path, calls: bool) -> tuple[AllocationTimeline, OperatorCalls | 
     if head.lstrip().startswith(_JSON):
         return read_trace_with_calls(path) if calls else (read_trace(path), None)
     raise FileFormatError(
-        f"{path}: neither a memory snapshot (pickle), a trace of torch.profiler (JSON), nor a timeline of tbmem (npz)"
+        f"{path}: neither a memory snapshot (pickle), a trace of torch.profiler (JSON), nor a timeline of tbmem (npz);"
+        " torch.cuda.memory._dump_snapshot(file), a profiler with profile_memory=True, or tbmem write such files"
     )
 
 

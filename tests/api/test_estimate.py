@@ -127,9 +127,9 @@ def test_a_module_has_alternatives_with_other_batches_and_an_optimizer_of_ones_o
         ((lambda: None, 8), {}, "has no parameter batch, so a batch of 8 cannot reach it"),
         (("gpt2",), {"loss": len}, "gpt2: loss, step and an optimizer of one's own"),
         ((3,), {}, "model is a int"),
-        (("gpt2",), {"tp": 0}, "--tp is 0"),
+        (("gpt2",), {"tp": 0, "world_size": 1}, "tp is 0"),
         (("gpt2",), {"gpu": []}, "no GPU is named"),
-        (("gpt2",), {"variants": True}, "out=DIR"),
+        (("gpt2",), {"variants": True}, "say where by out DIR"),
     ],
 )
 def test_wrong_input_is_an_error_of_one_line(arguments: Any, options: dict[str, Any], message: str) -> None:

@@ -112,11 +112,11 @@ def test_what_does_not_fit_ends_with_one() -> None:
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("mine.py", "--model mine.py: add :function; it has make, helper"),
-        ("empty.py", "--model empty.py: add :function; it has no functions"),
-        ("broken.py", "--model broken.py: add :function; it cannot be parsed: "),
-        ("other.py", "--model other.py: there is no file other.py"),
-        ("mine.py:mak", "--model mine.py:mak: mine has no function mak; it has make, helper"),
+        ("mine.py", "model mine.py: add :function; it has make, helper"),
+        ("empty.py", "model empty.py: add :function; it has no functions"),
+        ("broken.py", "model broken.py: add :function; it cannot be parsed: "),
+        ("other.py", "model other.py: there is no file other.py"),
+        ("mine.py:mak", "model mine.py:mak: mine has no function mak; it has make, helper"),
     ],
 )
 def test_a_file_without_its_function_names_those_that_it_has(

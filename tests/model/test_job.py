@@ -15,7 +15,7 @@ from tbmem.model.job import Job, short_dtype
     [
         ({"replicate": 0}, "--ddp is 0; it must be 1 or more"),
         ({"tensor": -1}, "--tp is -1; it must be 1 or more"),
-        ({"batch": 0}, "batch is 0; it must be 1 or more"),
+        ({"batch": 0}, "--batch is 0; it must be 1 or more"),
         ({"clip": 0.0}, "clip is 0.0; it must be above 0"),
         ({"clip": float("nan")}, "clip is nan; it must be above 0"),
     ],

@@ -10,11 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from tbmem.analysis.detector import finding_text
-from tbmem.analysis.detector.feed import CPU, LARGEST_HEAP_BLOCK, RESIDENT_GROWTH, Event, SampleFeed
+from tbmem.analysis.detector.feed import LARGEST_HEAP_BLOCK, Event, SampleFeed
 from tbmem.analysis.detector.forecast import Forecast
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import WORSE, Change
 from tbmem.analysis.detector.recorded_peaks import Confirms, unconfirmed
+from tbmem.analysis.detector.resident_growth import ResidentGrowth
 from tbmem.analysis.detector.spike_test import ExcursionEvent, ExcursionKind
 from tbmem.analysis.detector.trend import Trend, TrendState
 from tbmem.analysis.detector.verdict_history import VerdictHistory
@@ -24,9 +25,8 @@ from tbmem.model.evidence import Channel, Conclusion, Outcome, RunningAt, Suspic
 from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.sample import MemorySample
 
-_SHARE_EXPLAINED = 0.5  # share of the resident memory's growth that malloc must show for it to be the same growth
+_SHARE_EXPLAINED = 0.5  # share of one channel's growth that another must show for it to be the same growth
 _SHARE_OF_TWIN = 0.3  # the same where that grows as well: Python's own objects lie outside of malloc's heap
-_PINNED = 2.0  # times the growth of what is alive by which the resident memory grows where the heap cannot shrink
 _SPREADS, _WIDE_SPREADS = 3.0, 2.0
 """Times the usual difference of levels in a block, and that of the second widest, by which they must grow to be a leak
 without a holder."""
@@ -60,6 +60,7 @@ class Detector:
         self._least_shift = patterns.spike_percent / 100
         """Share of the level by which it must change for good: what libraries keep of the largest batch is less."""
         self._feed = SampleFeed(patterns)
+        self._resident = ResidentGrowth(self._feed, self._least_shift)
         self._history = VerdictHistory()
         self._suspicions: dict[Channel, Suspicion] = {}
         self._conclusions: dict[Channel, Conclusion] = {}
@@ -110,8 +111,8 @@ class Detector:
         trend = channel.growth.trend
         if trend is None:
             return 0.0
-        resident = self._resident_growth(channel, trend)
-        return channel.lasting_rate(trend, suspicion.gap) if resident is None else self._resident_rate(trend, resident)
+        resident = self._resident.beyond(channel, trend)
+        return channel.lasting_rate(trend, suspicion.gap) if resident is None else self._resident.rate(trend, resident)
 
     def allocated_growth(self, suspicion: Suspicion) -> float | None:
         """Growth of the device's own memory while that of a suspicion lasted, in bytes; ``None`` if not remembered."""
@@ -126,7 +127,7 @@ class Detector:
             return ()
         if conclusion.outcome is Outcome.OPEN and self._explain_by_filling(channel, trend):
             return ()
-        if conclusion.is_out_of_sight and self._is_free_heap(channel, trend):
+        if conclusion.is_out_of_sight and self._resident.is_free_heap(channel, trend):
             return self._dismiss_free_heap(sample, channel, trend, suspicion.bytes_per_step)
         if conclusion.is_out_of_sight and self._is_within_spread(channel, trend):
             conclusion = replace(conclusion, outcome=Outcome.OPEN)
@@ -161,8 +162,8 @@ class Detector:
             return finding_text.no_steps()
         channels = feed.channels.values()
         growing = [(channel, channel.growth.trend) for channel in channels if channel.growth.trend is not None]
-        if self._is_cpu:  # of several that grow, child processes among them, the one that has grown most
-            growing.sort(key=lambda pair: -(self._resident_growth(*pair) or pair[1].growth))
+        if self._feed.is_cpu:  # of several that grow, child processes among them, the one that has grown most
+            growing.sort(key=lambda pair: -(self._resident.beyond(*pair) or pair[1].growth))
         for channel, trend in growing:
             if trend.state is TrendState.LEAK and not self._is_shown(channel, trend):
                 return self._current_leak(sample, channel, trend.up_to(channel.growth.marks.at(0)[-1]))
@@ -173,7 +174,7 @@ class Detector:
         for channel, trend in growing:
             is_kept = channel.channel is Channel.HOST and trend.state is TrendState.EXPLAINED
             least = max(self._least_shift * trend.last.level, LARGEST_HEAP_BLOCK)
-            if trend.growth < least and (is_kept or self._is_free_heap(channel, trend)):
+            if trend.growth < least and (is_kept or self._resident.is_free_heap(channel, trend)):
                 continue
             if channel.growth.is_material(trend) and not self._is_shown(channel, trend):
                 suspicion = channel.suspicion(trend, sample, channel.rate(trend))
@@ -243,16 +244,16 @@ class Detector:
             if self._is_shown(channel, trend):
                 channel.growth.leave_open()
                 return ()
-            if self._is_free_heap(channel, trend):
+            if self._resident.is_free_heap(channel, trend):
                 return self._dismiss_free_heap(sample, channel, trend, event.rate)
             suspicion = self._suspicions[event.channel] = channel.suspicion(trend, sample, event.rate, event.gap)
             return (finding_text.suspect(sample, suspicion),)
         standing = self._suspicions.pop(event.channel, None)
         if event.change is Change.CERTAIN:
-            cause = self._pinning(channel)
-            if cause is not None:
-                return self._news_of(self._current_leak(sample, *cause))
-            if self._is_free_heap(channel, trend):
+            pinning = self._resident.pinning(channel)
+            if pinning is not None:
+                return self._news_of(self._current_leak(sample, self._feed.channels[Channel.ALLOCATED], pinning))
+            if self._resident.is_free_heap(channel, trend):
                 return self._dismiss_free_heap(sample, channel, trend, event.rate)
             if channel.growth.trend is not None and self._explain_by_filling(channel, channel.growth.trend):
                 return ()
@@ -310,10 +311,10 @@ class Detector:
         """
         if self._sample is None or channel.channel not in (Channel.HOST, Channel.HEAP):
             return False
-        if self._pinning(channel) is not None:
+        if self._resident.pinning(channel) is not None:
             return True
         is_heap = channel.channel is Channel.HEAP
-        other = self._feed.channels[Channel.ALLOCATED if is_heap or self._is_cpu else Channel.HEAP]
+        other = self._feed.channels[Channel.ALLOCATED if is_heap or self._feed.is_cpu else Channel.HEAP]
         standing = other.growth.trend
         if is_heap and (standing is None or standing.state not in (TrendState.SUSPECTED, TrendState.LEAK)):
             return False
@@ -333,15 +334,10 @@ class Detector:
         # elsewhere blocks reach up to peaks
         apart = max(_SPREADS * channel.spread, _WIDE_SPREADS * channel.wide_spread)
         is_small = trend.growth < apart or channel.lasting_share(trend) < _LASTS
-        return self._is_cpu and not is_confirmed and is_small
-
-    @property
-    def _is_cpu(self) -> bool:
-        """Whether it is the CPU that is judged, whose memory is that of the host."""
-        return self._sample is not None and self._sample.device == CPU
+        return self._feed.is_cpu and not is_confirmed and is_small
 
     def _is_of_host(self, channel: GrowthChannel) -> bool:
-        return self._is_cpu or channel.channel in (Channel.HOST, Channel.HEAP)
+        return self._feed.is_cpu or channel.channel in (Channel.HOST, Channel.HEAP)
 
     def _explain_by_filling(self, channel: GrowthChannel, trend: Trend) -> bool:
         """Attribute growth without evidence to a bounded container that fills, as a look has found, while it does."""
@@ -353,23 +349,6 @@ class Detector:
         trend.explain(known.ends_at, known.room)
         return True
 
-    def _is_free_heap(self, channel: GrowthChannel, trend: Trend) -> bool:
-        """Whether resident memory has grown by what malloc keeps free: larger steps have left it, or a recording.
-
-        Judged up to the last reading of malloc's counters, which are rationed where they are expensive.
-        """
-        if channel.channel is not Channel.HOST or not self._is_cpu:
-            return False
-        first, last = trend.first.step, min(trend.last.step, self._feed.heap_size.last_step)
-        growth, alive = channel.growth_between(first, last), self._feed.channels[Channel.ALLOCATED]
-        alive_growth = alive.growth_between(first, last)
-        if growth is None or alive_growth is None or growth < _SHARE_EXPLAINED * trend.growth:
-            return False
-        free = self._feed.heap_size.growth(first, last) + self._feed.given_back
-        if alive.growth.trend is not None:  # else what is alive in some steps is free in others
-            free -= alive_growth
-        return free >= _SHARE_EXPLAINED * growth
-
     def _dismiss_free_heap(
         self, sample: MemorySample, channel: GrowthChannel, trend: Trend, rate: float
     ) -> Sequence[Finding]:
@@ -379,57 +358,18 @@ class Detector:
             channel.growth.trend.explain(None)
         return (finding_text.dismissed(sample, channel.suspicion(trend, sample, rate), reason, {}),)
 
-    def _pinning(self, channel: GrowthChannel) -> tuple[GrowthChannel, Trend] | None:
-        """The leak of what is alive that makes the resident memory grow, if ``channel`` is that of the latter."""
-        alive = self._feed.channels[Channel.ALLOCATED]
-        trend = alive.growth.trend
-        if channel.channel is not Channel.HOST or trend is None or trend.state is not TrendState.LEAK:
-            return None
-        return (alive, trend) if self._resident_growth(alive, trend) is not None else None
-
-    def _resident_growth(self, channel: GrowthChannel, trend: Trend) -> float | None:
-        """Growth of the resident memory where what is kept pins the heap, in bytes; ``None`` where it does not.
-
-        malloc returns only what is free at the end of its heap: small objects that are kept between large ones that
-        are freed make it grow by the large ones.
-        """
-        if channel.channel is not Channel.ALLOCATED or not self._is_cpu:
-            return None
-        first, last = trend.first.step, trend.last.step
-        host = self._feed.channels[Channel.HOST]
-        level, growth = host.level_at(last), host.growth_between(first, last)
-        if level is None or growth is None:
-            return None
-        # what malloc takes once for a larger step does not go on
-        steady = host.steady_rate(trend)
-        goes_on = steady is None or steady >= _PINNED * channel.rate(trend)
-        is_large = growth >= max(_PINNED * trend.growth, RESIDENT_GROWTH, self._least_shift * level)
-        return growth if goes_on and is_large and self._is_of_heap(host, first, last) else None
-
-    def _is_of_heap(self, host: GrowthChannel, first: int, last: int) -> bool:
-        """Whether resident memory has grown by what malloc holds, up to the last reading of its rationed counters."""
-        last = min(last, self._feed.heap_size.last_step)
-        growth = host.growth_between(first, last)
-        return growth is not None and self._feed.heap_size.growth(first, last) >= _SHARE_EXPLAINED * growth
-
-    def _resident_rate(self, trend: Trend, resident: float) -> float:
-        """Rate of a trend whose resident memory has grown by so many bytes, in bytes per judged step."""
-        steps = trend.last.point.step - trend.first.point.step
-        return self._feed.channels[Channel.HOST].steady_rate(trend) or resident / max(steps, 1)
-
     def _current_leak(self, sample: MemorySample, channel: GrowthChannel, trend: Trend) -> Finding:
         return self._leak(sample, channel, trend, channel.rate(trend), channel.forecast(trend, sample.step))
 
     def _leak(
         self, sample: MemorySample, channel: GrowthChannel, trend: Trend, rate: float, ahead: Forecast | None
     ) -> Finding:
-        resident = self._resident_growth(channel, trend)
-        host = self._feed.channels[Channel.HOST]
+        resident = self._resident.beyond(channel, trend)
         if resident is not None:
-            ahead = host.forecast(trend, sample.step)
-        seconds = self._step_time.seconds
-        if ahead is not None and seconds is not None:
-            ahead = ahead._replace(seconds=ahead.steps * seconds)
+            ahead = self._feed.channels[Channel.HOST].forecast(trend, sample.step)
+        elif ahead is not None and (faster := self._resident.faster(channel, trend)) is not None:
+            ahead = ahead.at_rate(faster, rate)
+        ahead = ahead and ahead.at_speed(self._step_time.seconds)
         block = channel.block_steps << trend.scale
         known_by = f"the lowest levels of {trend.blocks} consecutive blocks of {block} steps climb"
         conclusion, seen = self._conclusions.get(channel.channel), channel.suspicion(trend, sample, rate)
@@ -437,8 +377,7 @@ class Detector:
             conclusion = None  # what explained it until now does so no more, and names nothing
         if resident is None:
             return finding_text.leak(sample, seen, conclusion, ahead, known_by, in_workers=self._worker_code)
-        level = round(host.level_at(trend.last.step) or 0)
-        rate = self._resident_rate(trend, resident)
+        level, rate = self._resident.level_at(trend), self._resident.rate(trend, resident)
         whole = replace(seen, base=level - round(resident), level=level, bytes_per_step=rate)
         return finding_text.leak(sample, whole, conclusion, ahead, known_by, alive=seen)
 

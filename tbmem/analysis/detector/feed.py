@@ -36,7 +36,7 @@ _WORKERS_PATIENCE = 30  # readings of the child processes, at most two a second,
 _WORKERS_SECONDS = 0.5
 _REMEMBERED = 128
 """Steps of which it is remembered whether an optimizer stepped: an excursion is reported some steps after it began."""
-CPU = "cpu"
+_CPU = "cpu"
 
 
 class PatternEvent(Protocol):
@@ -66,6 +66,7 @@ class SampleFeed:
     def __init__(self, patterns: PatternsConfig) -> None:
         self._warmup = patterns.warmup_steps
         self.channels = _channels(patterns)
+        self.is_cpu = False  # whether it is the CPU that is judged, whose memory is that of the host
         self.judged = 0  # number of evaluated steps
         self.range: tuple[int, int] | None = None  # lowest and highest level after a judged step, in bytes
         self._spikes = {
@@ -108,9 +109,10 @@ class SampleFeed:
     def take(self, columns: Any) -> list[Event]:
         """Judge one of the items of ``columns``; returns events by step, whatever the number of samples at a time."""
         events: list[Event] = []
+        self.is_cpu = columns.device[0] == _CPU
         self._note_capacity(columns)
         events += self._capacity.take(columns)
-        if columns.profiled[0] and columns.device[0] == CPU:
+        if columns.profiled[0] and self.is_cpu:
             # the profiler's own records lie in the same heap: its steps say nothing about the program
             if not self._interrupted:
                 self._interrupted = True
@@ -133,7 +135,7 @@ class SampleFeed:
             self._judge_heap(columns, events)
             self._judge_workers(columns, events)
             self.judged += len(columns.step)
-            if columns.device[0] == CPU:
+            if self.is_cpu:
                 self._recorded.add_plain(columns.step, columns.host_peak_rss, columns.host_rss)
                 events += [self._spike_event(columns.step[-1], each) for each in self._recorded.judged()]
         if not columns.profiled[0]:
@@ -242,7 +244,7 @@ class SampleFeed:
         events += self.channels[Channel.ALLOCATED].extend_updated(columns.updated, steps, levels, peaks, blocks)
         if peaks is not None:
             self._judge_spikes(Channel.PEAK, columns.step, peaks, events)
-        elif columns.device[0] == CPU:
+        elif self.is_cpu:
             self._judge_resident_peaks(columns, events)
             self.heap_size.extend(*_known(columns.step, columns.reserved))
         steps, levels = _known(steps, levels)
@@ -348,7 +350,7 @@ class SampleFeed:
         total = columns.device_total[0]
         if not total:
             return
-        self.channels[Channel.ALLOCATED].total = None if columns.device[0] == CPU else total
+        self.channels[Channel.ALLOCATED].total = None if self.is_cpu else total
         for channel in self.channels.values():
             channel.available = columns.host_available[0]
 

@@ -80,8 +80,7 @@ def leak(
     else:
         parts += [text for text in (conclusion.cause, conclusion.reason) if text]
     if ahead is not None and ahead.steps < _FAR:
-        time = "" if ahead.seconds is None else f" ({format_duration(ahead.seconds)} at this speed)"
-        parts.append(f"out of memory in ~{format_count(ahead.steps)} steps{time}")
+        parts.append(_out_of_memory(ahead))
     evidence = {**_numbers(seen), **_forecast_numbers(ahead), "known_by": known_by, "holder": None}
     if alive is not None:
         evidence["alive_bytes_per_step"] = round(alive.bytes_per_step)
@@ -92,6 +91,13 @@ def leak(
     advice = conclusion.advice if conclusion is not None else LEAK_IN_WORKERS * (seen.channel is Channel.WORKERS)
     severity, message = Severity.CRITICAL, " · ".join(parts)
     return make_finding(FindingKind.LEAK, sample, message, evidence, seen.first_step, severity=severity, advice=advice)
+
+
+def _out_of_memory(ahead: Forecast) -> str:
+    """``'out of memory in ~5 200 steps (16 min at this speed), resident +426.00 KiB/step'``."""
+    time = "" if ahead.seconds is None else f" ({format_duration(ahead.seconds)} at this speed)"
+    rate = "" if ahead.resident_rate is None else f", resident {format_signed(round(ahead.resident_rate))}/step"
+    return f"out of memory in ~{format_count(ahead.steps)} steps{time}{rate}"
 
 
 def _explained(conclusion: Conclusion | None, growth: str) -> str:
@@ -351,7 +357,9 @@ def _forecast_numbers(ahead: Forecast | None) -> dict[str, Any]:
     if ahead is None:
         return {"steps_left": None}
     steps = {"steps_left": ahead.steps, "steps_left_low": ahead.steps_low, "steps_left_high": ahead.steps_high}
-    return {**steps, "seconds_left": None if ahead.seconds is None else round(ahead.seconds, 1)}
+    seconds = None if ahead.seconds is None else round(ahead.seconds, 1)
+    rate = {} if ahead.resident_rate is None else {"resident_bytes_per_step": round(ahead.resident_rate)}
+    return {**steps, "seconds_left": seconds, **rate}
 
 
 def make_finding(

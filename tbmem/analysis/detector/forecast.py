@@ -18,6 +18,18 @@ class Forecast(NamedTuple):
     steps_low: int  # the same at the growth rate of the fastest tenth of the comparisons
     steps_high: int | None  # and at that of the slowest; ``None`` if it then never ends
     seconds: float | None = None  # ``steps`` in seconds, where the time of a step is known
+    resident_rate: float | None = None  # bytes per step, where the resident memory grows faster than what is kept
+
+    def at_rate(self, rate: float, instead_of: float) -> Forecast:
+        """The same where the resident memory grows at ``rate``, in bytes per step, and what is kept slower."""
+        share = instead_of / rate
+        steps, low = _rounded(self.steps * share), _rounded(self.steps_low * share)
+        high = None if self.steps_high is None else _rounded(self.steps_high * share)
+        return self._replace(steps=steps, steps_low=low, steps_high=high, resident_rate=rate)
+
+    def at_speed(self, seconds: float | None) -> Forecast:
+        """The same where a step takes so long; ``None``: not known."""
+        return self if seconds is None else self._replace(seconds=self.steps * seconds)
 
 
 def forecast(

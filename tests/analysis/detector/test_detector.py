@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import tracemalloc
 from collections.abc import Sequence
-from itertools import pairwise
 
 import pytest
 
@@ -270,54 +269,6 @@ def test_what_malloc_shows_is_told_once() -> None:
     assert {finding.evidence["channel"] for finding in judge(samples)} == {"allocated"}
 
 
-def pinned(steps: int, heap_grows: bool = True) -> list[MemorySample]:
-    """What is alive grows by 32 KiB a step, the resident memory by 20 MiB: through malloc's heap, or beside it."""
-    levels = leaking(steps, 32 * KIB)
-    reserved = [2 * HEAP + (20 * MIB if heap_grows else 32 * KIB) * step for step in range(steps)]
-    return heap(levels, reserved=reserved, host_rss=[300 * MIB + 20 * MIB * step for step in range(steps)])
-
-
-def test_what_pins_the_heap_is_one_leak_of_the_resident_memorys_size() -> None:
-    # given
-    samples = pinned(300)
-    detector = Detector(awaits_evidence=True)
-    feed(detector, samples[:40])
-    suspicion = next(each for each in detector.suspicions if each.channel is Channel.ALLOCATED)
-    # when
-    lasting = detector.lasting_rate(suspicion)
-    (leak,) = detector.conclude(suspicion, conclusion(Outcome.CONFIRMED, share=0.98))
-    again = feed(detector, samples[40:])
-    verdict = detector.verdict()
-    # then
-    assert lasting == pytest.approx(20 * MIB, rel=0.3)
-    for finding in (leak, verdict, *again):
-        assert finding.kind is FindingKind.LEAK
-        assert finding.evidence["channel"] == "allocated"
-        assert finding.evidence["bytes_per_step"] == pytest.approx(20 * MIB, rel=0.3)
-        assert finding.evidence["alive_bytes_per_step"] == pytest.approx(32 * KIB, rel=0.05)
-    assert "held by list 'losses' in train()" in verdict.message
-    assert "of it is alive, 98 % of that explained" in verdict.message  # the holder's share is not the resident rate's
-    assert verdict.evidence["steps_left"] == pytest.approx(8 * GIB / (20 * MIB), rel=0.1)
-
-
-def test_a_leak_that_pins_the_heap_is_told_again_when_four_times_as_much_is_resident() -> None:
-    # given: what is alive and the resident memory both go on growing, each reported by a channel of its own
-    grown = [finding.evidence["growth_bytes"] for finding in judge(pinned(1500))[:-1]]
-
-    assert len(grown) == 2
-    assert all(later >= 4 * before for before, later in pairwise(grown))
-
-
-def test_a_heap_that_was_not_read_for_long_is_compared_up_to_its_last_reading() -> None:
-    # given: malloc's counters have become too expensive; what is alive is known by a cheaper reading
-    samples = [sample if sample.step < 200 else sample._replace(reserved=None) for sample in pinned(900)]
-
-    verdict = judge(samples)[-1]
-
-    assert verdict.evidence["bytes_per_step"] == pytest.approx(20 * MIB, rel=0.1)
-    assert verdict.evidence["alive_bytes_per_step"] == pytest.approx(32 * KIB, rel=0.1)
-
-
 def episodes(steps: int, leak: int = 0) -> list[int]:
     """Levels of steps that end with the data of an episode alive, 7 KiB a move: the agent learns and plays longer."""
     dice = random.Random(3)
@@ -392,56 +343,6 @@ def test_episodes_that_get_longer_are_no_leak_where_looks_find_nothing() -> None
     assert "leak" in seen[16 * KIB]
 
 
-def heap_that_keeps(growth: Sequence[int]) -> list[MemorySample]:
-    """Steps in which malloc keeps so many more bytes free, which are resident."""
-    return heap(
-        [HEAP] * len(growth),
-        reserved=[HEAP + 6 * MIB + more for more in growth],
-        host_rss=[300 * MIB + more for more in growth],
-    )
-
-
-def test_resident_growth_that_is_free_in_the_heap_is_not_looked_into() -> None:
-    # given a heap that grows by what it keeps free
-    growth = [100 * KIB * step for step in range(120)]
-    detector = Detector(awaits_evidence=True)
-    # when
-    findings = feed(detector, heap_that_keeps(growth))
-    # then
-    assert set(kinds(findings)) == {"dismissed"}  # at first, and when it has doubled
-    assert not detector.suspicions
-
-
-def test_growth_out_of_sight_that_is_free_in_the_heap_is_dismissed() -> None:
-    # given growth that malloc does not show at first, looked into without finding anything
-    growth = [100 * KIB * step for step in range(80)]
-    samples = heap(
-        [HEAP] * 80,
-        reserved=[HEAP + 6 * MIB + (more if step >= 60 else 0) for step, more in enumerate(growth)],
-        host_rss=[300 * MIB + more for more in growth],
-    )
-    detector = Detector(awaits_evidence=True)
-    feed(detector, samples)
-    (suspicion,) = detector.suspicions
-    # when
-    (finding,) = detector.conclude(suspicion, conclusion(Outcome.CONFIRMED, reason="neither Python nor torch holds it"))
-    # then
-    assert finding.kind is FindingKind.DISMISSED
-    assert "free in malloc's heap" in finding.message
-
-
-@pytest.mark.parametrize(("grown", "verdict"), [(30 * MIB, "stable"), (60 * MIB, "growing")])
-def test_a_block_that_malloc_keeps_is_no_growth(grown: int, verdict: str) -> None:
-    # given: resident memory that grows for 60 steps by what malloc keeps free
-    growth = [min(step, 60) * grown // 60 for step in range(100)]
-    detector = Detector(awaits_evidence=True)
-    # when
-    findings = feed(detector, heap_that_keeps(growth))
-    # then
-    assert "dismissed" in kinds(findings)
-    assert detector.verdict().kind.value == verdict
-
-
 def test_a_buffer_that_is_known_explains_growth_that_a_later_look_does_not() -> None:
     # given a replay buffer that fills, and a look in steps in which nothing was added
     detector, after = suspicious()
@@ -514,24 +415,6 @@ def test_python_objects_that_grow_beside_what_malloc_shows_are_the_same_growth()
     assert {finding.evidence["channel"] for finding in judge(samples)} == {"allocated"}
 
 
-def test_what_the_heap_took_once_is_no_part_of_the_rate() -> None:
-    # given a leak of 32 KiB a step; in step 60 malloc takes 200 MiB for a larger step
-    taken = [200 * MIB if step >= 60 else 0 for step in range(200)]
-    levels = leaking(200, 32 * KIB)
-    resident = [300 * MIB + 32 * KIB * step + taken[step] for step in range(200)]
-    reserved = [level + 6 * MIB + more for level, more in zip(levels, taken, strict=True)]
-    detector = Detector(awaits_evidence=True)
-    samples = heap(levels, reserved=reserved, host_rss=resident)
-    feed(detector, samples[:40])
-    # when
-    detector.conclude(detector.suspicions[0], conclusion(Outcome.CONFIRMED))
-    feed(detector, samples[40:])
-    # then
-    evidence = detector.verdict().evidence
-    assert evidence["bytes_per_step"] == pytest.approx(32 * KIB, rel=0.05)
-    assert "alive_bytes_per_step" not in evidence
-
-
 def test_growth_that_is_certain_at_once_is_looked_at_first() -> None:
     # given: so many suspicions have come to nothing that nothing is suspected for a while
     def found(last: int) -> list[str]:
@@ -546,30 +429,6 @@ def test_growth_that_is_certain_at_once_is_looked_at_first() -> None:
     certain = next(step for step in steps if "leak" in found(step))
     # then: steps enough for a look lie between them, in which a leak is not yet one
     assert 60 <= certain - suspected <= 80
-
-
-def test_what_was_dismissed_as_free_heap_is_not_named_as_the_reason_of_a_leak() -> None:
-    # given growth that was free in the heap, and goes on outside of it
-    free = [3 * MIB * step for step in range(60)]
-    samples = heap(
-        [HEAP] * 400,
-        reserved=[HEAP + (free[step] if step < 60 else free[-1]) for step in range(400)],
-        host_rss=[300 * MIB + 3 * MIB * step for step in range(400)],
-    )
-    # when
-    findings = feed(Detector(), samples)
-    # then
-    assert kinds(findings)[-1] == "leak"
-    assert "free in malloc's heap" not in findings[-1].message
-
-
-def test_a_second_leak_beside_mallocs_heap_is_told_apart() -> None:
-    # given a leak of a mapping beside one of small objects
-    samples = pinned(400, heap_grows=False)
-    # when
-    channels = {finding.evidence["channel"] for finding in judge(samples) if finding.kind is FindingKind.LEAK}
-    # then
-    assert channels == {"allocated", "host"}
 
 
 def test_what_was_held_over_an_epoch_is_told_with_its_holder_when_it_is_free_again() -> None:

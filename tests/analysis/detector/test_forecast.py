@@ -96,3 +96,13 @@ def test_a_far_end_is_told_with_four_figures() -> None:
     # then
     assert ahead is not None
     assert (ahead.steps, ahead.steps_low, ahead.steps_high) == (2_233_000, 2_233_000, 2_233_000)
+
+
+def test_a_faster_rate_brings_the_whole_band_nearer() -> None:
+    assert Forecast(3000, 2000, 4500).at_rate(3.0, instead_of=2.0) == Forecast(2000, 1333, 3000, resident_rate=3.0)
+    assert Forecast(3000, 2000, None).at_rate(3.0, instead_of=2.0).steps_high is None
+
+
+def test_seconds_are_those_of_the_steps_where_the_speed_is_known() -> None:
+    assert Forecast(3000, 2000, 4500).at_speed(0.5).seconds == 1500
+    assert Forecast(3000, 2000, 4500).at_speed(None).seconds is None

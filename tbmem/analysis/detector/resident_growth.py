@@ -1,0 +1,96 @@
+"""Growth of the process's resident memory against that of what is alive in it, on the CPU.
+
+malloc returns only what is free at the end of its heap: the resident memory can grow by more than what is kept, and by
+what is free.
+"""
+
+from __future__ import annotations
+
+from tbmem.analysis.detector.feed import RESIDENT_GROWTH, SampleFeed
+from tbmem.analysis.detector.growth_channel import GrowthChannel
+from tbmem.analysis.detector.trend import Trend, TrendState
+from tbmem.model.evidence import Channel
+
+_SHARE_EXPLAINED = 0.5  # share of the resident memory's growth that malloc must show for it to be the same growth
+_PINNED = 2.0  # times the growth of what is alive by which the resident memory grows where the heap cannot shrink
+
+_FASTER = 1.05  # times the growth of what is alive from which on memory runs out at the rate of the resident memory
+
+
+class ResidentGrowth:
+    """Compares the resident memory with what is alive; tells nothing of a device other than the CPU.
+
+    Args:
+        feed: The samples of the device.
+        least_share: Share of its level by which the resident memory must grow for the growth to be its own.
+    """
+
+    def __init__(self, feed: SampleFeed, least_share: float) -> None:
+        self._feed, self._least_share = feed, least_share
+        self._host, self._alive = feed.channels[Channel.HOST], feed.channels[Channel.ALLOCATED]
+
+    def pinning(self, channel: GrowthChannel) -> Trend | None:
+        """The leak of what is alive by which the resident memory, if that is ``channel``, grows by more."""
+        trend = self._alive.growth.trend
+        if channel is not self._host or trend is None or trend.state is not TrendState.LEAK:
+            return None
+        return trend if self.beyond(self._alive, trend) is not None else None
+
+    def beyond(self, channel: GrowthChannel, trend: Trend) -> float | None:
+        """Growth of the resident memory, in bytes, where what is kept pins the heap; ``None`` where it does not.
+
+        Small objects that are kept between large ones that are freed make the heap grow by the large ones.
+        """
+        if channel is not self._alive or not self._feed.is_cpu:
+            return None
+        first, last = trend.first.step, trend.last.step
+        level, growth = self._host.level_at(last), self._host.growth_between(first, last)
+        if level is None or growth is None:
+            return None
+        # what malloc takes once for a larger step does not go on
+        steady = self._host.steady_rate(trend)
+        goes_on = steady is None or steady >= _PINNED * channel.rate(trend)
+        is_large = growth >= max(_PINNED * trend.growth, RESIDENT_GROWTH, self._least_share * level)
+        return growth if goes_on and is_large and self._is_of_heap(first, last) else None
+
+    def rate(self, trend: Trend, growth: float) -> float:
+        """Rate of a trend in which the resident memory has grown by so many bytes, in bytes per judged step."""
+        steps = trend.last.point.step - trend.first.point.step
+        return self._host.steady_rate(trend) or growth / max(steps, 1)
+
+    def faster(self, channel: GrowthChannel, trend: Trend) -> float | None:
+        """Rate at which the resident memory grows, in bytes per judged step, where that of what is alive is lower.
+
+        Fragments and the allocator's rounding come to what is kept: they fill the machine as well. ``None`` where the
+        rates are about the same.
+        """
+        if channel is not self._alive or not self._feed.is_cpu:
+            return None
+        rate = self._host.lasting_rate(trend, self._host.block_steps)
+        return rate if rate > _FASTER * channel.rate(trend) else None
+
+    def level_at(self, trend: Trend) -> int:
+        """The resident memory at the end of a trend, in bytes."""
+        return round(self._host.level_at(trend.last.step) or 0)
+
+    def is_free_heap(self, channel: GrowthChannel, trend: Trend) -> bool:
+        """Whether resident memory has grown by what malloc keeps free: larger steps have left it, or a recording.
+
+        Judged up to the last reading of malloc's counters, which are rationed where they are expensive.
+        """
+        if channel is not self._host or not self._feed.is_cpu:
+            return False
+        first, last = trend.first.step, min(trend.last.step, self._feed.heap_size.last_step)
+        growth, alive_growth = self._host.growth_between(first, last), self._alive.growth_between(first, last)
+        if growth is None or alive_growth is None or growth < _SHARE_EXPLAINED * trend.growth:
+            return False
+        free = self._feed.heap_size.growth(first, last) + self._feed.given_back
+        if self._alive.growth.trend is not None:  # else what is alive in some steps is free in others
+            free -= alive_growth
+        return free >= _SHARE_EXPLAINED * growth
+
+    def _is_of_heap(self, first: int, last: int) -> bool:
+        """Whether resident memory has grown by what malloc holds, up to the last reading of its rationed counters."""
+        last = min(last, self._feed.heap_size.last_step)
+        growth = self._host.growth_between(first, last)
+        return growth is not None and self._feed.heap_size.growth(first, last) >= _SHARE_EXPLAINED * growth
