@@ -298,7 +298,9 @@ class SampleFeed:
             return
         if self._heap_before is not None:
             fell, sank = self._heap_before[0] - reserved, self._heap_before[1] - resident
-            if fell > _STANDS_STILL and sank < _FALLS_WITH * fell:
+            # what a recording had given back may have come back instead
+            is_more = resident - reserved > self._outside_heap + _STANDS_STILL
+            if fell > _STANDS_STILL and sank < _FALLS_WITH * fell and is_more:
                 self._behind = (resident, time)
         self._heap_before = (reserved, resident)
         self._is_behind = resident == self._behind[0] and time < self._behind[1] + _LONGEST_BEHIND

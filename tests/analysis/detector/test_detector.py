@@ -865,3 +865,17 @@ def test_two_long_batches_are_two_spikes_where_malloc_is_read_before_the_residen
     # then
     assert [(each.kind.value, each.first_step) for each in findings[:-1]] == [("spike", 100), ("spike", 240)]
     assert findings[-1].kind is FindingKind.SPIKE
+
+
+def test_a_spike_right_after_a_step_in_which_pages_came_back_is_seen() -> None:
+    # given a recording that has given pages of the heap back: in step 16 they are used again while the heap shrinks
+    resident = [360] * 12 + [342] * 3 + [356] * 60
+    reserved = [157] * 12 + [165] * 3 + [157] * 60
+    peaks = [1040 if step == 17 else level for step, level in enumerate(resident, start=1)]
+    columns = {"host_rss": resident, "reserved": reserved, "host_peak_rss": peaks}
+    samples = heap([118 * MIB] * 75, **{name: [value * MIB for value in values] for name, values in columns.items()})
+    recorded = [each._replace(profiled=True) for each in samples[3:12]]
+    # when
+    findings = judge([*samples[:3], *recorded, *samples[12:]])
+    # then
+    assert [(each.kind.value, each.first_step) for each in findings[:-1]] == [("spike", 17)]
