@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 import re
 import shutil
 import subprocess
@@ -24,6 +25,13 @@ NOT_COPIED = (".git", ".venv*", "*.egg-info", "build", "dist", "runs", "results"
 """Not part of the project, in its folder: what git ignores."""
 NOT_IN_WHEEL = (".cpp", ".h", ".js", ".css", ".yaml")
 """Files of the package other than modules: setuptools leaves out those that pyproject.toml does not name."""
+
+REPOSITORY = {
+    "GITHUB_SERVER_URL": "https://code.example",
+    "GITHUB_REPOSITORY": "someone/tbmem",
+    "GITHUB_REF_NAME": "v0.2.0",
+}
+"""The repository that releases it, as the workflow knows it."""
 
 
 class Built:
@@ -47,6 +55,9 @@ class Built:
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = tmp_path_factory.mktemp("sources") / "tbmem"
     shutil.copytree(PROJECT, copy, symlinks=True, ignore=_ignored)
+    (step,) = (each for each in _workflow("release")["jobs"]["build"]["steps"] if "URLs" in each.get("name", ""))
+    environment = {**os.environ, **REPOSITORY}
+    subprocess.run(["bash", "-e", "-c", step["run"]], cwd=copy, env=environment, check=True)
     return copy
 
 
@@ -104,6 +115,16 @@ def test_a_wheel_needs_no_more_than_every_run_does(built: Built) -> None:
     # no torch that anybody has is too old for pip
     (torch,) = (line for line in needed if re.match(r"torch\b(?!-)", line))
     assert torch == "torch>=2.4"
+
+
+@pytest.mark.slow
+def test_a_release_has_the_urls_of_its_repository(built: Built) -> None:
+    assert built.metadata.get_all("Project-URL", []) == [
+        "Source, https://code.example/someone/tbmem",
+        "Documentation, https://code.example/someone/tbmem/blob/v0.2.0/docs/guide.md",
+        "Changelog, https://code.example/someone/tbmem/blob/v0.2.0/CHANGELOG.md",
+        "Issues, https://code.example/someone/tbmem/issues",
+    ]
 
 
 def test_workflows_are_valid() -> None:
