@@ -68,7 +68,7 @@ ORDER: dict[str, tuple[str, ...]] = {
             "launch",
         ),
     ),
-    "api": ("results", "estimate", "rehearse", "report"),
+    "api": ("parameter_names", "results", "estimate", "rehearse", "report"),
     "offline": ("live_logs", "analyze", "queries", "reports"),
 }
 """Inside of a package: each part imports only those that stand before it."""

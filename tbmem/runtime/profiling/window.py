@@ -30,7 +30,6 @@ from tbmem.runtime.profiling.window_ledger import WindowResult
 from tbmem.sources.counters.devices import devices_in_use
 from tbmem.sources.counters.host import HostMemory
 from tbmem.sources.counters.own_memory import OwnUse
-from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.retainers.older_storages import OlderStoragesTracker
 from tbmem.sources.survivors.frame_lines import UserLines
 from tbmem.sources.survivors.profiler_events import noted_lines
@@ -351,9 +350,8 @@ class Window:
         lines = TraceAdditions()
         if self._with_stack:
             try:
-                with gc_paused():
-                    results: Any = getattr(recorded.profiler, "kineto_results", None)
-                    lines = noted_lines(results.experimental_event_tree(), UserLines())
+                results: Any = getattr(recorded.profiler, "kineto_results", None)
+                lines = noted_lines(results.experimental_event_tree(), UserLines())
             except Exception as error:
                 raise_interruption(error)
                 get_logger().debug("the lines of the trace are not known", exc_info=True)

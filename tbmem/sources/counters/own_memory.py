@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from tbmem.sources.counters.child_processes import resident_bytes
 from tbmem.sources.counters.malloc import MallocHeap, find_trim
+from tbmem.sources.gc_pause import gc_paused
 
 _WORTH_GIVING_BACK = 8 << 20
 """Bytes of growth during a recording below which the heap is left as it is."""
@@ -64,11 +65,16 @@ class OwnUse:
 
     @contextmanager
     def working(self, *, collects: bool = False) -> Iterator[None]:
-        """Count work of the recording itself; it ``collects`` the records that were made while the program ran."""
+        """Count work of the recording itself; it ``collects`` the records that were made while the program ran.
+
+        Python collects no garbage meanwhile: the program's would count as the recording's, and a full collection takes
+        as long as the rest.
+        """
         began, alive = self._account.resident(), self._heap.read().allocated if collects else None
         self._between += began - self._last
         try:
-            yield
+            with gc_paused():
+                yield
         finally:
             self._last = self._account.resident()
             self._within += self._last - began
