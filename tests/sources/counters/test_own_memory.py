@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 from typing import Any
 
@@ -72,6 +73,13 @@ def test_records_that_a_recording_leaves_resident_count(process: FakeProcess) ->
     use.give_back()
     # then
     assert process.own.bytes == 12 * MIB
+
+
+def test_python_collects_nothing_while_a_recording_works(process: FakeProcess) -> None:
+    use = OwnUse(process.own)
+    with use.working():
+        assert not gc.isenabled()
+    assert gc.isenabled()
 
 
 def test_memory_that_the_program_leaks_while_it_is_recorded_is_its_own(process: FakeProcess) -> None:
