@@ -10,7 +10,14 @@ from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import GrowthTest
 from tbmem.analysis.detector.low_water_marks import BLOCK, MarkedSeries
 from tbmem.analysis.detector.recorded_peaks import Confirms, RecordedPeaks, unconfirmed
-from tbmem.analysis.detector.spike_test import Excursion, ExcursionEvent, ExcursionKind, ResidentPeaks, SpikeTest
+from tbmem.analysis.detector.spike_test import (
+    Excursion,
+    ExcursionEvent,
+    ExcursionKind,
+    ResidentPeak,
+    ResidentPeaks,
+    SpikeTest,
+)
 from tbmem.analysis.detector.thresholds import CapacityTest, FragmentationTest
 from tbmem.config.schema import PatternsConfig
 from tbmem.model.evidence import Channel
@@ -265,18 +272,18 @@ class SampleFeed:
         call the first a change of level. Steps shorter than the peak's readings have none of their own. Where malloc's
         counters are rationed, what was free at the last reading is taken as long as the resident memory is what it was.
         """
-        steps, values, peaks = [], [], []
+        peaks: list[ResidentPeak] = []
+        absent = self._last_absent
         for at, peak in enumerate(columns.host_peak_rss):
             if at:
                 self._note_free(columns, at - 1)
+                absent = self._not_resident(columns, at - 1)
             free = self._free_when_it_began()
             if peak is not None and free is not None:
-                steps.append(columns.step[at])
-                values.append(max(peak - free, 0))
-                peaks.append(peak)
-        if steps:
-            self._resident_peaks.extend(zip(steps, peaks, values, strict=True))
-            self._judge_spikes(Channel.HOST, steps, values, events)
+                peaks.append(ResidentPeak(columns.step[at], peak, max(peak - free, 0), absent))
+        if peaks:
+            self._resident_peaks.extend(peaks)
+            self._judge_spikes(Channel.HOST, [each.step for each in peaks], [each.level for each in peaks], events)
 
     def _free_when_it_began(self) -> int | None:
         """Bytes that malloc had free at the last step's end; ``None`` where that is not known."""

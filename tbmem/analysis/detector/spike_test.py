@@ -353,8 +353,17 @@ def _usual_of(ordered: Sequence[int]) -> tuple[int, float]:
     return usual, _SIGMAS * _MAD_TO_SIGMA * deviations[middle]
 
 
-class ResidentPeaks(deque[tuple[int, int, int]]):
-    """Steps, their resident peaks in bytes as every screen shows them, and the same less what malloc had free."""
+class ResidentPeak(NamedTuple):
+    """The resident peak of a step, in bytes."""
+
+    step: int
+    peak: int  # as every screen shows it
+    level: int  # the same less what malloc had free
+    absent: int = 0  # bytes of malloc's heap that were not resident when the step began
+
+
+class ResidentPeaks(deque[ResidentPeak]):
+    """The resident peaks of the last steps."""
 
     def __init__(self) -> None:
         super().__init__(maxlen=_PEAKS)
@@ -364,7 +373,7 @@ class ResidentPeaks(deque[tuple[int, int, int]]):
         within, before = self._around(excursion)
         if not within or not before:
             return None
-        peak, usual = max(level for _, level in within), median_low([level for _, level in before])
+        peak, usual = max(each.level for each in within), median_low([each.level for each in before])
         return self.shown(replace(excursion, peak=peak, usual=usual))
 
     def shown(self, excursion: Excursion) -> Excursion:
@@ -372,19 +381,27 @@ class ResidentPeaks(deque[tuple[int, int, int]]):
         within, before = self._around(excursion)
         if excursion.kind is ExcursionKind.SHIFT:
             # earlier steps no longer tell what is usual
-            while self and self[0][0] < excursion.first_step:
+            while self and self[0].step < excursion.first_step:
                 self.popleft()
         if not within or not before:
             return excursion
-        peak, usual = max(peak for peak, _ in within), median_low([peak for peak, _ in before])
+        peak, usual = max(each.peak for each in within), _usual_peak(before)
         kept = excursion.height - (peak - usual)
         return replace(excursion, peak=peak, usual=usual, kept=kept if kept > _NOTICEABLE * excursion.height else 0)
 
-    def _around(self, excursion: Excursion) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """Peaks and levels in an excursion's steps, and in those that tell what is usual."""
+    def _around(self, excursion: Excursion) -> tuple[list[ResidentPeak], list[ResidentPeak]]:
+        """The peaks of an excursion's steps, and those that tell what is usual."""
         first, last = excursion.first_step, excursion.last_step
-        within = [(peak, level) for step, peak, level in self if first <= step <= last]
-        before = [(peak, level) for step, peak, level in self if first - WINDOW <= step < first]
-        if len(before) < _FEW:
-            before = [(peak, level) for step, peak, level in self if not first <= step <= last]
+        within = [each for each in self if first <= each.step <= last]
+        before = [each for each in self if first - WINDOW <= each.step < first]
+        if len(before) < _FEW and within:
+            others = [each for each in self if not first <= each.step <= last]
+            # malloc may keep what the excursion has freed, unless it is pages of the heap that have come back
+            may_be_pages = within[0].absent > _COMES_BACK * excursion.height
+            known = [part for part in (others, () if may_be_pages else before) if part]
+            before = list(min(known, key=_usual_peak, default=()))
         return within, before
+
+
+def _usual_peak(peaks: Sequence[ResidentPeak]) -> int:
+    return median_low([each.peak for each in peaks])

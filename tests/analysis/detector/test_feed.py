@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tbmem.analysis.detector.feed import ExcursionEvent, SampleFeed
-from tbmem.analysis.detector.spike_test import Excursion, ExcursionKind
+from tbmem.analysis.detector.spike_test import Excursion, ExcursionKind, ResidentPeak
 from tbmem.analysis.detector.thresholds import CapacityEvent
 from tbmem.config.schema import PatternsConfig
 from tbmem.model.evidence import Channel
@@ -159,8 +159,8 @@ def test_the_first_step_of_an_optimizer_after_many_micro_batches_is_no_change_of
 def test_what_steps_need_of_memory_that_malloc_has_free_is_no_change_of_level(after: int, told: int) -> None:
     # given: 50 MiB more than malloc had free before each step, and resident peaks that show little or all of it
     feed = SampleFeed(PatternsConfig())
-    feed._resident_peaks.extend((step, 899 * MIB, 830 * MIB) for step in range(1, 60))
-    feed._resident_peaks.extend((step, after * MIB, 880 * MIB) for step in range(60, 66))
+    feed._resident_peaks.extend(ResidentPeak(step, 899 * MIB, 830 * MIB) for step in range(1, 60))
+    feed._resident_peaks.extend(ResidentPeak(step, after * MIB, 880 * MIB) for step in range(60, 66))
     shift = Excursion(ExcursionKind.SHIFT, 60, 65, 880 * MIB, 830 * MIB)
     # when / then
     assert len(list(feed._excursion_events(Channel.HOST, [(65, shift)]))) == told

@@ -15,6 +15,7 @@ from tbmem.analysis.detector.spike_test import (
     WINDOW,
     Excursion,
     ExcursionKind,
+    ResidentPeak,
     ResidentPeaks,
     SpikeTest,
 )
@@ -397,9 +398,10 @@ def test_a_level_that_goes_on_rising_has_no_spike() -> None:
     assert ExcursionKind.SPIKE not in {excursion.kind for excursion in run(peaks, make_test(2.0, 1 * MIB))}
 
 
-def _peaks(*levels: int, free: int = 150) -> ResidentPeaks:
+def _peaks(*levels: int, free: int = 150, absent: int = 0) -> ResidentPeaks:
     peaks = ResidentPeaks()
-    peaks.extend((step, level * MIB, (level - free) * MIB) for step, level in enumerate(levels, 1))
+    rows = ((step, level * MIB, (level - free) * MIB) for step, level in enumerate(levels, 1))
+    peaks.extend(ResidentPeak(*row, absent=absent * MIB) for row in rows)
     return peaks
 
 
@@ -430,6 +432,16 @@ def test_the_usual_is_that_of_the_steps_before() -> None:
 
     assert (shift.peak, shift.usual) == (700 * MIB, 500 * MIB)
     assert (spike.peak, spike.usual) == (1200 * MIB, 700 * MIB)
+
+
+@pytest.mark.parametrize(("absent", "height"), [(0, 90), (40, 90), (50, 20)])
+def test_an_early_jump_of_which_malloc_keeps_most_is_as_high_as_it_was(absent: int, height: int) -> None:
+    # given three steps before a jump, and a heap that stays large after it; pages of it may have come back
+    judged = Excursion(ExcursionKind.SPIKE, 4, 4, 310 * MIB, 220 * MIB)
+
+    shown = _peaks(370, 370, 370, 460, *[440] * 40, absent=absent).shown(judged)
+
+    assert shown.peak - shown.usual == height * MIB
 
 
 def test_what_was_held_is_told_in_the_peaks_of_its_steps() -> None:
