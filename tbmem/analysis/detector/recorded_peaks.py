@@ -48,7 +48,7 @@ class RecordedPeaks:
     and once more by what was left out. Since the records also lie between the program's blocks, so that malloc needs
     more for the same tensors, it is one only if its trace shows these, which is known when the run ends. What a spike
     has freed may stay in malloc's heap: a step in which the resident memory did not rise has none of its own. What is
-    known for a spike of a plain step is no measure for others.
+    known for a spike of a plain step is no measure for others, nor are the steps after it until malloc gives that back.
 
     Args:
         spike_percent: Height in per cent of the usual peak from which on a step is a spike.
@@ -157,8 +157,7 @@ class RecordedPeaks:
         self, steps: Sequence[_Step], window: Sequence[_Step], plain: Sequence[tuple[int, int]]
     ) -> Iterator[Excursion]:
         """Those of some steps, of a window or after it, that are spikes beside plain ones (step and peak)."""
-        told = {step for spike in self._told for step in range(spike.first_step, spike.last_step + 1)}
-        peaks = [peak for step, peak in plain if step not in told] or [peak for _, peak in plain]
+        peaks = self._without_spikes(plain) or [peak for _, peak in plain]
         usual, most = median_low(peaks), max(peaks)
         least = max(self._share * usual, self._min_spike)
         # of few steps, chance may have picked low ones
@@ -173,3 +172,18 @@ class RecordedPeaks:
                 yield Excursion(
                     ExcursionKind.SPIKE, step.number, step.number, step.peak, usual, kept=0, left_out=step.added
                 )
+
+    def _without_spikes(self, plain: Sequence[tuple[int, int]]) -> list[int]:
+        """The peaks of plain steps but those of known spikes, and of the steps after one in what malloc keeps of it."""
+        told = {step for spike in self._told for step in range(spike.first_step, spike.last_step + 1)}
+        spikes = sorted(self._told, key=lambda spike: spike.first_step)
+        peaks: list[int] = []
+        kept: float | None = None  # the level above which a step stands in what a spike has left
+        for step, peak in plain:
+            while spikes and spikes[0].first_step <= step:
+                spike = spikes.pop(0)
+                kept = peaks[-1] + spike.height / 2 if peaks else None
+            if step not in told and (kept is None or peak < kept):
+                kept = None
+                peaks.append(peak)
+        return peaks

@@ -224,3 +224,18 @@ def test_few_plain_steps_count_with_all_by_which_they_are_apart(plain: int, foun
     # given: resident peaks that chance makes higher or lower, and one of a warm-up that is the highest of all
     after = [USUAL, USUAL - 60, USUAL + 20, USUAL] * (plain // 4)
     assert len(spikes([USUAL + 80, USUAL - 40], records=[0, 0], after=after)) == found
+
+
+@pytest.mark.parametrize(("known", "found"), [(True, 1), (False, 0)])
+def test_what_malloc_keeps_of_a_plain_steps_spike_hides_none_in_a_window(known: bool, found: int) -> None:
+    # given: step 2 of a window is high, and step 25 of plain ones, after which malloc keeps 140 MiB for ten steps
+    test = RecordedPeaks(spike_percent=5.0, min_spike=16 * MIB)
+    test.note_level(100 * MIB, 0)
+    for step, peak in ((2, 450), (3, 301)):
+        test.add_recorded(step, peak * MIB, None, 100 * MIB, 0)
+    peaks = [USUAL] * 21 + [455] + [440] * 10 + [USUAL] * 20
+    test.add_plain(range(4, 56), [peak * MIB for peak in peaks], [None] * 52)
+    if known:
+        test.note_excursion(Excursion(ExcursionKind.SPIKE, 25, 25, 455 * MIB, USUAL * MIB))
+    # when / then
+    assert len(test.ended(lambda step, height: RECORDED)) == found
