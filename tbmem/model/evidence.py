@@ -34,6 +34,8 @@ class Suspicion:
     gap: int = 1  # steps between two increases: 1 where every step adds something
     from_the_start: bool = False
     """Whether it was growing when the detector began: the growth is probably as old as the run."""
+    at_once: int = 0
+    """Bytes of the growth that came with a single rise, which the rate leaves out."""
 
     @property
     def growth(self) -> int:

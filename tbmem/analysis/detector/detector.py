@@ -112,7 +112,7 @@ class Detector:
         if trend is None:
             return 0.0
         resident = self._resident.beyond(channel, trend)
-        return channel.lasting_rate(trend, suspicion.gap) if resident is None else self._resident.rate(trend, resident)
+        return channel.lasting_rate(trend, suspicion.gap) if resident is None else self._resident.rate(trend)
 
     def allocated_growth(self, suspicion: Suspicion) -> float | None:
         """Growth of the device's own memory while that of a suspicion lasted, in bytes; ``None`` if not remembered."""
@@ -366,9 +366,9 @@ class Detector:
     ) -> Finding:
         resident = self._resident.beyond(channel, trend)
         if resident is not None:
-            ahead = self._feed.channels[Channel.HOST].forecast(trend, sample.step)
+            ahead = self._resident.forecast(trend, sample.step)
         elif ahead is not None and (faster := self._resident.faster(channel, trend)) is not None:
-            ahead = ahead.at_rate(faster, rate)
+            ahead = ahead.at_rate(faster, instead_of=rate)._replace(resident_rate=faster)
         ahead = ahead and ahead.at_speed(self._step_time.seconds)
         block = channel.block_steps << trend.scale
         known_by = f"the lowest levels of {trend.blocks} consecutive blocks of {block} steps climb"
@@ -377,8 +377,9 @@ class Detector:
             conclusion = None  # what explained it until now does so no more, and names nothing
         if resident is None:
             return finding_text.leak(sample, seen, conclusion, ahead, known_by, in_workers=self._worker_code)
-        level, rate = self._resident.level_at(trend), self._resident.rate(trend, resident)
-        whole = replace(seen, base=level - round(resident), level=level, bytes_per_step=rate)
+        level, rate = self._resident.level_at(trend), self._resident.rate(trend)
+        at_once = round(resident - rate * seen.judged_steps)
+        whole = replace(seen, base=level - round(resident), level=level, bytes_per_step=rate, at_once=at_once)
         return finding_text.leak(sample, whole, conclusion, ahead, known_by, alive=seen)
 
 

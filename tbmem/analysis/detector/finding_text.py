@@ -43,6 +43,7 @@ _PHASES = {
 """Kind of a step, for programs and in a sentence, by whether an optimizer stepped in it."""
 _MANY_TIMES = 10  # times the usual from which on a height is not given in per cent
 _STANDS, _STANDS_STEPS = 0.5, 50  # of its length, and steps, for which growth that stands still is said to do so
+_AT_ONCE = 0.2  # part of the growth from which on what came with a single rise is mentioned
 _FAR = 100_000_000  # steps beyond which a forecast is not mentioned
 
 
@@ -64,7 +65,8 @@ def leak(
     subject = "" if seen.channel is Channel.ALLOCATED else f"{_SUBJECTS[seen.channel]} "
     subject = subject if alive is None else f"{_SUBJECTS[Channel.HOST]} "
     rate = f"{format_signed(round(seen.bytes_per_step))}/step since step {seen.first_step}"
-    grown = f"{_grown(seen)} by step {seen.last_step}"
+    at_once = f", {format_bytes(seen.at_once)} of it at once" if seen.at_once > _AT_ONCE * seen.growth else ""
+    grown = f"{_grown(seen)} by step {seen.last_step}{at_once}"
     if alive is None:
         parts = [f"{subject}{rate} ({grown}{_explained(conclusion, 'the growth')})"]
     else:  # a holder explains what is alive

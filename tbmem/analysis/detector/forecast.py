@@ -21,11 +21,11 @@ class Forecast(NamedTuple):
     resident_rate: float | None = None  # bytes per step, where the resident memory grows faster than what is kept
 
     def at_rate(self, rate: float, instead_of: float) -> Forecast:
-        """The same where the resident memory grows at ``rate``, in bytes per step, and what is kept slower."""
+        """The same at another growth rate than that from which it was made, both in bytes per step."""
         share = instead_of / rate
         steps, low = _rounded(self.steps * share), _rounded(self.steps_low * share)
         high = None if self.steps_high is None else _rounded(self.steps_high * share)
-        return self._replace(steps=steps, steps_low=low, steps_high=high, resident_rate=rate)
+        return self._replace(steps=steps, steps_low=low, steps_high=high)
 
     def at_speed(self, seconds: float | None) -> Forecast:
         """The same where a step takes so long; ``None``: not known."""

@@ -27,6 +27,7 @@ _LEAST_PART = 0.1  # a rise of the level counts as one if it is at least this pa
 _ENOUGH, _RISES = 28, 5  # readings, and regular rises among them, that are suspicious where none ever falls
 _ENOUGH_MARKS = 6  # marks that tell a rate better than finer ones that do not reach back to where the growth began
 _HALVED = 4  # marks from which on each half of a trend has a rate
+_LEAP = 2.0  # times the second largest rise
 _RECENT = 48  # readings in which the distance of rises is looked for
 
 
@@ -238,6 +239,14 @@ class GrowthChannel:
             return None
         parts = pairwise((points[0], points[len(points) // 2], points[-1]))
         return min((after.level - before.level) / max(after.step - before.step, 1) for before, after in parts)
+
+    def mean_rate(self, trend: Trend) -> float:
+        """Mean growth of a trend, in bytes per judged step, without a leap: a rise far above all others."""
+        points = self._points(trend)
+        rises = sorted((after.level - before.level, after.step - before.step) for before, after in pairwise(points))
+        is_leap = len(points) >= _HALVED and rises[-1][0] > _LEAP * rises[-2][0]
+        rest = rises[:-1] if is_leap else rises
+        return sum(growth for growth, _ in rest) / max(sum(steps for _, steps in rest), 1)
 
     def lasting_rate(self, trend: Trend, gap: int) -> float:
         """Rate of a trend that rises each ``gap`` steps without what was taken once, in bytes per judged step."""

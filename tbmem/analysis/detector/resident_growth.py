@@ -7,6 +7,7 @@ what is free.
 from __future__ import annotations
 
 from tbmem.analysis.detector.feed import RESIDENT_GROWTH, SampleFeed
+from tbmem.analysis.detector.forecast import Forecast
 from tbmem.analysis.detector.growth_channel import GrowthChannel
 from tbmem.analysis.detector.trend import Trend, TrendState
 from tbmem.model.evidence import Channel
@@ -53,10 +54,14 @@ class ResidentGrowth:
         is_large = growth >= max(_PINNED * trend.growth, RESIDENT_GROWTH, self._least_share * level)
         return growth if goes_on and is_large and self._is_of_heap(first, last) else None
 
-    def rate(self, trend: Trend, growth: float) -> float:
-        """Rate of a trend in which the resident memory has grown by so many bytes, in bytes per judged step."""
-        steps = trend.last.point.step - trend.first.point.step
-        return self._host.steady_rate(trend) or growth / max(steps, 1)
+    def rate(self, trend: Trend) -> float:
+        """Rate at which the resident memory grows in a trend, in bytes per judged step."""
+        return self._host.mean_rate(trend)
+
+    def forecast(self, trend: Trend, step: int) -> Forecast | None:
+        """When memory has run out at this rate, counted from a step; ``None`` where the resident memory stands."""
+        ahead, rate = self._host.forecast(trend, step), self.rate(trend)
+        return None if ahead is None or rate <= 0 else ahead.at_rate(rate, instead_of=self._host.rate(trend))
 
     def faster(self, channel: GrowthChannel, trend: Trend) -> float | None:
         """Rate at which the resident memory grows, in bytes per judged step, where that of what is alive is lower.
@@ -66,7 +71,7 @@ class ResidentGrowth:
         """
         if channel is not self._alive or not self._feed.is_cpu:
             return None
-        rate = self._host.lasting_rate(trend, self._host.block_steps)
+        rate = self.rate(trend)
         return rate if rate > _FASTER * channel.rate(trend) else None
 
     def level_at(self, trend: Trend) -> int:

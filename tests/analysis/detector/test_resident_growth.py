@@ -182,3 +182,29 @@ def test_what_the_heap_took_once_brings_the_end_no_nearer() -> None:
     samples = [each._replace(host_rss=each.host_rss + 100 * MIB * (each.step > 200)) for each in grows_by(64 * KIB)]
 
     assert "resident_bytes_per_step" not in judge(samples)[-1].evidence
+
+
+def test_the_figures_of_a_heap_that_grows_unevenly_fit_together() -> None:
+    # given: 32 KiB a step are kept; the resident memory grows by 200 KiB a step, from step 200 on by 2 MiB
+    levels = leaking(400, 32 * KIB)
+    grown = [200 * KIB * step + 2 * MIB * max(step - 200, 0) for step in range(400)]
+    reserved = [2 * HEAP + each for each in grown]
+    samples = heap(levels, reserved=reserved, host_rss=[300 * MIB + each for each in grown])
+    # when
+    facts = judge(samples)[-1].evidence
+    # then
+    assert facts["alive_bytes_per_step"] == pytest.approx(32 * KIB, rel=0.1)
+    assert facts["growth_bytes"] == pytest.approx(facts["bytes_per_step"] * facts["judged_steps"], rel=0.05)
+    assert facts["steps_left"] == pytest.approx(8 * GIB / facts["bytes_per_step"], rel=0.05)
+
+
+def test_a_leap_is_left_out_of_the_rate_and_said() -> None:
+    # given: what is kept pins 1 MiB a step, and in step 200 malloc takes 300 MiB at once
+    grown = [MIB * step + 300 * MIB * (step > 200) for step in range(400)]
+    reserved = [2 * HEAP + each for each in grown]
+    host = [300 * MIB + each for each in grown]
+    # when
+    verdict = judge(heap(leaking(400, 32 * KIB), reserved=reserved, host_rss=host))[-1]
+    # then
+    assert verdict.evidence["bytes_per_step"] == pytest.approx(MIB, rel=0.05)
+    assert " MiB of it at once)" in verdict.message
