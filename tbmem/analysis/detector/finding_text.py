@@ -43,7 +43,7 @@ _PHASES = {
 """Kind of a step, for programs and in a sentence, by whether an optimizer stepped in it."""
 _MANY_TIMES = 10  # times the usual from which on a height is not given in per cent
 _STANDS, _STANDS_STEPS = 0.5, 50  # of its length, and steps, for which growth that stands still is said to do so
-_AT_ONCE = 0.2  # part of the growth from which on what came with a single rise is mentioned
+_AT_ONCE = 0.1  # part of the growth from which on what came with a single rise is mentioned
 _FAR = 100_000_000  # steps beyond which a forecast is not mentioned
 
 

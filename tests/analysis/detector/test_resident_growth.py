@@ -194,7 +194,7 @@ def test_the_figures_of_a_heap_that_grows_unevenly_fit_together() -> None:
     facts = judge(samples)[-1].evidence
     # then
     assert facts["alive_bytes_per_step"] == pytest.approx(32 * KIB, rel=0.1)
-    assert facts["growth_bytes"] == pytest.approx(facts["bytes_per_step"] * facts["judged_steps"], rel=0.05)
+    assert facts["growth_bytes"] == pytest.approx(facts["bytes_per_step"] * facts["judged_steps"], rel=0.1)
     assert facts["steps_left"] == pytest.approx(8 * GIB / facts["bytes_per_step"], rel=0.05)
 
 
