@@ -97,7 +97,7 @@ def _forecast(run: LoggedRun, state: RankState, track: DeviceHistory, x: str) ->
     if leak is None or leak.kind is not FindingKind.LEAK or series is None or track.last is None:
         return None
     evidence, now = leak.evidence, track.last.step
-    left, rate = evidence.get("steps_left"), evidence.get("bytes_per_step")
+    left, rate = evidence.get("steps_left"), evidence.get("resident_bytes_per_step", evidence.get("bytes_per_step"))
     if not isinstance(left, int) or not isinstance(rate, (int, float)) or leak.last_step + left <= now:
         return None
     step_time = track.step_time.seconds

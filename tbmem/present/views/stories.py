@@ -144,7 +144,9 @@ def _growth(finding: Finding) -> Iterator[Fact]:
     steps, seconds = _number(evidence.get("steps_left")), _number(evidence.get("seconds_left"))
     if steps is not None:
         time = "" if seconds is None else f" ({format_duration(seconds)} at this speed)"
-        yield "out of memory in", f"about {format_count(steps)} steps{time} after step {finding.last_step}", ""
+        resident = _number(evidence.get("resident_bytes_per_step"))
+        faster = "" if resident is None else f", as the resident memory grows by {format_bytes(resident)} per step"
+        yield "out of memory in", f"about {format_count(steps)} steps{time} after step {finding.last_step}{faster}", ""
 
 
 def source_line(line: object) -> str:

@@ -103,6 +103,16 @@ def test_a_leak_says_who_holds_how_much_where_and_how_long_there_is_room() -> No
     assert (story["why"], story["advice"], story["missing"]) == (["tensors are kept"], ["keep numbers"], None)
 
 
+def test_the_end_is_that_of_the_resident_memory_where_it_grows_faster() -> None:
+    evidence = {"bytes_per_step": MIB, "resident_bytes_per_step": 2 * MIB, "steps_left": 137}
+
+    story = story_of(_finding(FindingKind.LEAK, evidence))
+
+    assert story is not None
+    left = "about 137 steps after step 31, as the resident memory grows by 2.00 MiB per step"
+    assert tuple(story["facts"][-1]) == ("out of memory in", left, "")
+
+
 def test_a_holders_share_is_of_what_is_alive_where_more_is_resident() -> None:
     evidence = {"bytes_per_step": 20 * MIB, "alive_bytes_per_step": 32 * 1024, "share": 0.73}
 
@@ -122,7 +132,17 @@ def test_other_findings_have_no_story() -> None:
 def test_a_damaged_log_gives_a_shorter_story(kind: FindingKind, wrong: object) -> None:
     # given
     evidence = dict.fromkeys(
-        [*OOM, "holder", "bytes_per_step", "steps_left", "seconds_left", "share", "alive_bytes_per_step"], wrong
+        [
+            *OOM,
+            "holder",
+            "bytes_per_step",
+            "steps_left",
+            "seconds_left",
+            "share",
+            "alive_bytes_per_step",
+            "resident_bytes_per_step",
+        ],
+        wrong,
     )
     # when
     story = story_of(_finding(kind, evidence))
