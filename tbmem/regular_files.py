@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from io import BufferedReader, FileIO
 from typing import Any, BinaryIO
 
-from tbmem.errors import FileFormatError
+from tbmem.errors import FileFormatError, UsageError
 
 _SPECIAL = {
     **{stat.S_IFDIR: "a folder", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"},
@@ -27,6 +27,14 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
         OSError: It cannot be opened; what reading it raises names the file as well.
     """
     return BufferedReader(RegularFile(path))
+
+
+def path_text(path: object) -> str:
+    """The text of a path that somebody gave; UsageError for what is none."""
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if not isinstance(text, str):
+        raise UsageError(f"{path!r:.80} is no path: give the path of a file or a folder, as a text")
+    return text
 
 
 def read_regular(path: str | os.PathLike[str]) -> bytes:

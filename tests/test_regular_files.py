@@ -12,8 +12,8 @@ from typing import BinaryIO
 
 import pytest
 
-from tbmem.errors import FileFormatError
-from tbmem.regular_files import open_regular, read_regular
+from tbmem.errors import FileFormatError, UsageError
+from tbmem.regular_files import open_regular, path_text, read_regular
 
 unix = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
 
@@ -72,3 +72,13 @@ def test_a_file_that_is_replaced_by_a_pipe_meanwhile(tmp_path: Path, monkeypatch
     with pytest.raises(FileFormatError, match="a named pipe"):
         open_regular(tmp_path / "a")
     assert len(before) in (0, len(os.listdir("/proc/self/fd")))
+
+
+@pytest.mark.parametrize("wrong", [[], 7, None, b"x"])
+def test_what_is_no_path_is_said_to_be_none(wrong: object) -> None:
+    with pytest.raises(UsageError, match="is no path: give the path of a file or a folder"):
+        path_text(wrong)
+
+
+def test_a_path_is_its_text(tmp_path: Path) -> None:
+    assert path_text(tmp_path) == path_text(str(tmp_path)) == str(tmp_path)

@@ -20,6 +20,7 @@ from tbmem.offline.reports.folders import analyze_recordings_of, read_run_report
 from tbmem.offline.reports.pages import write_html
 from tbmem.present.text.analysis_tables import analyses_text, analyses_view
 from tbmem.present.text.readme import Recorded, run_lines, run_of_recordings
+from tbmem.regular_files import path_text
 from tbmem.units import format_bytes
 
 Path = str | os.PathLike[str]
@@ -117,8 +118,7 @@ def report(
         OSError: A file cannot be read or written.
     """
     for path in (source, *more):
-        if not isinstance(path, (str, os.PathLike)):
-            raise UsageError(f"report: a path is needed, not {type(path).__name__}: a run's folder or a recording")
+        path_text(path)
     alone = [source, *more] if more else [found] if (found := recordings_alone(source)) is not None else []
     if html is not None and len(alone) > 1:
         raise UsageError(f"html={os.fspath(html)}: one page holds one recording or run; say out=DIR for several")

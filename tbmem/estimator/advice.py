@@ -181,8 +181,8 @@ def _together(changes: Sequence[_Change]) -> _Change | None:
 def _largest_batch(first: Estimate, estimate_all: EstimateAll) -> tuple[Estimate | None, bool]:
     """The estimate of the largest batch that fits, and whether larger ones do not fit.
 
-    ``None`` if not even one sample per part of a step fits, or if the batch makes no difference or is the factory's
-    own. Each batch tried is a linear interpolation between the last two.
+    ``None`` if not even one sample per part of a step fits, or the batch is the factory's own. Each batch tried is a
+    linear interpolation between the last two.
     """
     if first.job.own_batch:
         return None, False
@@ -200,8 +200,6 @@ def _largest_batch(first: Estimate, estimate_all: EstimateAll) -> tuple[Estimate
             fits = estimate
         else:
             fails = estimate
-    if fails is None and fits is not None and fits is not first and fits.peak_allocated == first.peak_allocated:
-        return None, False
     return fits, fails is not None
 
 

@@ -49,7 +49,7 @@ def estimate_job(
     """
     refuse_without_function(job)
     settings = parse_settings(alloc_conf)
-    estimators = [Estimator(gpu, settings) for gpu in gpus_named([gpu] if isinstance(gpu, str) else gpu)]
+    estimators = [Estimator(gpu, settings) for gpu in gpus_named(gpu)]
     jobs = [job.on(estimator.gpu) for estimator in estimators]
     runs = simulate_jobs(jobs)
     failed = next((run for run in runs if isinstance(run, UsageError)), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -80,9 +80,12 @@ def gpu_named(name: str) -> Gpu:
         if query and (matches := [gpu for gpu in GPUS.values() if matches_query(gpu, query)]):
             break
     else:
-        if (total := _size(name)) > 0:
+        total = _size(name)
+        if total:
             larger = sorted(GPUS.values(), key=lambda gpu: (gpu.total < total, abs(gpu.total - total)))
             return replace(larger[0], name=name, total=total)
+        if total == 0:
+            raise UsageError(f"--gpu {name}: a GPU has more memory than that; give its size, as in --gpu 12GiB")
         raise UsageError(f"--gpu {name}: there are {', '.join(GPUS)}; for another give its memory, as in --gpu 12GiB")
     if len(matches) > 1 and not _DECIMAL.fullmatch(name.strip()):
         names = ", ".join(gpu.name for gpu in matches)
@@ -90,20 +93,23 @@ def gpu_named(name: str) -> Gpu:
     return min(matches, key=lambda gpu: gpu.total)
 
 
-def gpus_named(names: Sequence[str]) -> list[Gpu]:
-    """GPUs by their names, each once; ``'all'`` stands for every one. Errors as for :func:`gpu_named`."""
+def gpus_named(names: str | Sequence[str]) -> list[Gpu]:
+    """GPUs by their names or one's, each once; ``'all'`` stands for every one. Errors as for :func:`gpu_named`."""
+    names = [names] if isinstance(names, str) else names
+    if not isinstance(names, Iterable) or not all(isinstance(name, str) for name in names):
+        raise UsageError(f"--gpu {names!r}: give a name, as 'a100-40gb', a size, as '12GiB', or several of these")
     found = [gpu for name in names for gpu in (GPUS.values() if name == "all" else [gpu_named(name)])]
     if not found:
         raise UsageError(f"--gpu: no GPU is named; there are {', '.join(GPUS)}")
     return list({gpu.name: gpu for gpu in found}.values())
 
 
-def _size(text: str) -> int:
-    """The bytes that a text names; 0 if it names none."""
+def _size(text: str) -> int | None:
+    """The bytes that a text names; ``None`` if it names none."""
     try:
         return parse_bytes(text)
     except ValueError:
-        return 0
+        return None
 
 
 def _is_name(gpu: Gpu, query: str) -> bool:

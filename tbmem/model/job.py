@@ -190,5 +190,6 @@ def _parts(stages: int, microbatches: int | None, accumulate: int) -> int:
 
 
 def _check_choice(name: str, value: object, allowed: tuple[object, ...]) -> None:
-    words = ", ".join(str(word) for word in allowed if word is not None)
+    short = {full: f"{full} ({brief})" for brief, full in DTYPES.items()}
+    words = ", ".join(short.get(str(word), str(word)) for word in allowed if word is not None)
     _require(value in allowed, f"{name} is {value!r}; there are {words}")

@@ -28,6 +28,7 @@ from tbmem.model.files import MONITOR_LOG
 from tbmem.model.gpus import Gpu
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.offline.live_logs import read_log
+from tbmem.regular_files import path_text
 from tbmem.sources.recording import Recording, read_recording
 from tbmem.sources.runs.recording_files import NothingFoundError, RecordingFile, find_recordings
 
@@ -213,7 +214,7 @@ def _states(source: Source) -> list[RankState]:
     """State of each live log of a run folder, a folder of runs or ranks, or a log itself."""
     if isinstance(source, (Analysis, AllocationTimeline)):
         return []
-    path = Path(source)
+    path = Path(path_text(source))
     is_log = path.name == Path(MONITOR_LOG).name and path.is_file()
     return [read_log(log)[1] for log in ([path] if is_log else sorted(path.rglob(MONITOR_LOG)))]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import entry_points
@@ -34,7 +35,20 @@ def listeners_of(on_finding: Listener | Sequence[Listener]) -> tuple[Listener, .
             raise UsageError(
                 f"on_finding is {listener!r}; give a function that is called with each Finding, or several"
             )
+        if not _takes_one(listener):
+            raise UsageError(f"on_finding is {listener!r}, which cannot be called with one Finding: add a parameter")
     return listeners
+
+
+def _takes_one(listener: Listener) -> bool:
+    """Whether a function can be called with one argument; of some that are written in C that is not known."""
+    try:
+        inspect.signature(listener).bind(None)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
 
 
 class FindingListeners:

@@ -150,8 +150,10 @@ def record(
 
     Raises:
         RunFolderError: The folder cannot be written.
-        UsageError: ``model`` is no module.
+        UsageError: ``model`` is no module, or ``name`` no text.
     """
+    if not isinstance(name, str):
+        raise UsageError(f"record: name is a {type(name).__name__}; give a text, the name of a folder")
     if model is not None and not isinstance(model, torch.nn.Module):
         raise UsageError(f"record: model is a {type(model).__name__}; give a torch.nn.Module, or leave it out")
     rank, guard, addresses = find_rank(), Guard(), AddressRecorder()
@@ -159,7 +161,8 @@ def record(
     folder = open_run_folder(RunConfig(logdir=logdir, name=name), rank, guard, redaction)
     recording = Recording(folder.path, ModuleSpans(model))
     history = MemoryHistory.of_this_process(max_entries)
-    addresses.watch(model, *([optimizer] if optimizer is not None else []))
+    if model is not None or optimizer is not None:
+        addresses.watch(model, *([optimizer] if optimizer is not None else []))
     with console_handler(), redacted_lines(get_logger().logger, redaction), closing(folder):
         if folder.note and rank.rank == 0:
             get_logger().warning("record: %s", folder.note)

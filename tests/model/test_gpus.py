@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tbmem.errors import UsageError
-from tbmem.model.gpus import GPUS, gpu_named
+from tbmem.model.gpus import GPUS, gpu_named, gpus_named
 
 
 @pytest.mark.parametrize(
@@ -52,8 +54,15 @@ def test_torchs_name_of_each_gpu_names_it() -> None:
         ("v100", "say which of v100-32gb, v100-16gb"),
         ("abacus", "there are b200"),
         ("--", "there are b200"),
+        ("0GiB", "a GPU has more memory than that"),
     ],
 )
 def test_several_or_none_is_an_error_with_the_names(query: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         gpu_named(query)
+
+
+@pytest.mark.parametrize("wrong", [40, None, [40], ["t4", None]])
+def test_what_is_no_name_is_no_gpu(wrong: Any) -> None:
+    with pytest.raises(UsageError, match="give a name, as 'a100-40gb'"):
+        gpus_named(wrong)

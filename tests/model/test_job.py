@@ -34,7 +34,7 @@ def test_types_have_short_names(name: str) -> None:
 
 
 def test_a_type_that_there_is_not_keeps_its_name_in_the_error() -> None:
-    with pytest.raises(UsageError, match="dtype is 'bf17'; there are float32, bfloat16, float16"):
+    with pytest.raises(UsageError, match=r"dtype is 'bf17'; there are float32 \(fp32\), bfloat16 \(bf16\), float"):
         Job.of("gpt2", dtype="bf17")
-    with pytest.raises(UsageError, match="amp is 'float32'; there are bfloat16, float16"):
+    with pytest.raises(UsageError, match=r"amp is 'float32'; there are bfloat16 \(bf16\), float16"):
         Job.of("gpt2", amp="fp32")

@@ -45,6 +45,12 @@ def test_what_cannot_be_called_is_refused_before_the_first_step(given: Any) -> N
         MemoryCallback(on_finding=given)
 
 
+@pytest.mark.parametrize("given", [lambda: None, [print, lambda finding, other: None]])
+def test_what_cannot_be_called_with_a_finding_is_refused_too(given: Any) -> None:
+    with pytest.raises(UsageError, match="cannot be called with one Finding"):
+        listeners_of(given)
+
+
 def test_one_function_or_several() -> None:
     assert listeners_of(print) == (print,)
     assert listeners_of([print, repr]) == (print, repr)

@@ -228,7 +228,8 @@ def _loss_of(what: str, loss: Callable[..., torch.Tensor] | None) -> Callable[[n
         if not isinstance(output, torch.Tensor):
             value = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
         if not isinstance(value, torch.Tensor) or value.numel() != 1:
-            raise UsageError(f"--model {what}: the model's output is no loss; return (model, batch, loss)")
+            instead = "give one, as the third value that a factory returns, or as loss=function in Python"
+            raise UsageError(f"--model {what}: the model's output is no loss; {instead}")
         return value
 
     return run

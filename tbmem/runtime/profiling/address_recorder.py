@@ -36,11 +36,11 @@ class AddressRecorder:
         self._long_lived: set[tuple[str, int]] = set()
 
     def watch(self, model: torch.nn.Module | None, *optimizers: torch.optim.Optimizer) -> None:
-        """Register a model's names and optimizers; raises TypeError if an argument is neither.
+        """Register a model's names and optimizers, or these alone; raises TypeError if an argument is neither.
 
         Names of several models begin with the variable of each in the calling function, or with its class.
         """
-        if not isinstance(model, torch.nn.Module | None):
+        if not isinstance(model, torch.nn.Module) and (model is not None or not optimizers):
             raise TypeError(f"watch() takes a torch.nn.Module first, not {type(model).__name__}")
         for optimizer in optimizers:
             if not isinstance(optimizer, torch.optim.Optimizer):

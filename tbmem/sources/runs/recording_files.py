@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from tbmem.errors import FileFormatError
 from tbmem.model.files import ADDRESS_BOOK_SUFFIX, SNAPSHOT_SUFFIX, TRACE_SUFFIX
+from tbmem.regular_files import path_text
 
 IN_FOLDERS = ("trace.json", ".json.gz", ".pickle", ".pickle.gz", ".pkl", ".pkl.gz", ".tbmem.npz")
 """Suffixes of the files that are looked for in a folder."""
@@ -53,10 +54,11 @@ def find_recordings(
 
     Raises:
         FileFormatError: A path does not exist, or nothing is found in it.
+        UsageError: An argument is no path.
     """
     files: dict[Path, bool] = {}
     for argument in paths:
-        text = os.path.expanduser(os.fspath(argument))
+        text = os.path.expanduser(path_text(argument))
         found = _expand(text)
         current = current_of(found, lambda recording: recording[0], Path(text)) if os.path.isdir(text) else found
         if on_skip is not None and len(current) < len(found):
