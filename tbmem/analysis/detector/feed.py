@@ -41,6 +41,7 @@ _FALLS_WITH, _LONGEST_BEHIND = 0.5, 0.1
 """Part by which the resident memory falls with malloc's heap, and seconds after which it must have been read again."""
 _WORKERS_PATIENCE = 30  # readings of the child processes, at most two a second, over which they must have grown
 _WORKERS_SECONDS = 0.5
+_STRETCHES = 4  # stretches of steps between recordings whose resident peaks are remembered
 _REMEMBERED = 128
 """Steps of which it is remembered whether an optimizer stepped: an excursion is reported some steps after it began."""
 _CPU = "cpu"
@@ -100,6 +101,8 @@ class SampleFeed:
         self._absent = self._last_absent = 0  # bytes of the heap that were not resident before a recording, and now
         self._gave_back = False  # whether free pages of the heap were given back to the system after a recording
         self._resident_peaks = ResidentPeaks()
+        self._earlier_peaks: deque[ResidentPeaks] = deque(maxlen=_STRETCHES)
+        """Those before the last recordings, each of which begins a stretch of its own."""
         self.heap_size = MarkedSeries()  # what malloc has from the system, on the CPU
         self._has_private = self._has_heap = self._heap_interrupted = False
         self._workers = (-1, 0.0)
@@ -186,15 +189,20 @@ class SampleFeed:
             if channel is not Channel.HOST:
                 yield ExcursionEvent(step, channel, excursion, updated, self._higher_peak(channel, excursion))
                 continue
-            shown = self._resident_peaks.shown(excursion)
+            shown = self._peaks_of(excursion).shown(excursion)
             if self._is_programs(shown):
                 yield ExcursionEvent(step, channel, shown, updated)
+
+    def _peaks_of(self, excursion: Excursion) -> ResidentPeaks:
+        """The stretch in which an excursion lies, which may be told long after it."""
+        stretches = (self._resident_peaks, *reversed(self._earlier_peaks))
+        return next((peaks for peaks in stretches if peaks.have(excursion)), self._resident_peaks)
 
     def _higher_peak(self, channel: Channel, excursion: Excursion) -> Excursion | None:
         """Resident peaks in the steps of an excursion of what is alive, where they tell more of it."""
         if channel is not Channel.ALLOCATED or excursion.kind is ExcursionKind.SHIFT:
             return None
-        peaks = self._resident_peaks.of(excursion)
+        peaks = self._peaks_of(excursion).of(excursion)
         is_higher = peaks is not None and self._is_programs(peaks) and peaks.height > excursion.height
         return peaks if is_higher else None
 
@@ -242,7 +250,8 @@ class SampleFeed:
             channel.interrupt()
         for test in self._spikes.values():
             test.rebase()
-        self._resident_peaks.clear()
+        self._earlier_peaks.append(self._resident_peaks)
+        self._resident_peaks = ResidentPeaks()
 
     def _judge_device(self, columns: Any, events: list[Event]) -> None:
         steps, levels = columns.step, columns.allocated

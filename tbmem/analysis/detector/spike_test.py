@@ -368,6 +368,10 @@ class ResidentPeaks(deque[ResidentPeak]):
     def __init__(self) -> None:
         super().__init__(maxlen=_PEAKS)
 
+    def have(self, excursion: Excursion) -> bool:
+        """Whether a peak of the excursion's steps is remembered."""
+        return any(excursion.first_step <= each.step <= excursion.last_step for each in self)
+
     def of(self, excursion: Excursion) -> Excursion | None:
         """The steps of another level's excursion in resident peaks; ``None`` where they are not known."""
         within, before = self._around(excursion)

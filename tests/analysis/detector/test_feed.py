@@ -164,3 +164,19 @@ def test_what_steps_need_of_memory_that_malloc_has_free_is_no_change_of_level(af
     shift = Excursion(ExcursionKind.SHIFT, 60, 65, 880 * MIB, 830 * MIB)
     # when / then
     assert len(list(feed._excursion_events(Channel.HOST, [(65, shift)]))) == told
+
+
+def test_a_spike_that_is_told_after_a_recording_has_its_resident_peak() -> None:
+    # given: two spikes of the first steps, held back until it is known that they have no period, and a recording
+    feed = SampleFeed(PatternsConfig())
+    peaks = {4: 590, 7: 595}
+    plain = [_resident(step, level=200, heap=310, resident=500, peak=peaks.get(step, 500)) for step in range(1, 16)]
+    recorded = [_resident(step, level=210, heap=310, resident=500, peak=500, profiled=True) for step in range(16, 19)]
+    rest = [_resident(step, level=200, heap=310, resident=500, peak=500) for step in range(19, 80)]
+    samples = [*plain, *recorded, *rest]
+    # when
+    events = [event for columns in feed.columns(samples) for event in feed.take(columns)]
+    found = [event for event in [*events, *feed.close()] if isinstance(event, ExcursionEvent)]
+    # then
+    assert [event.excursion.peak for event in found] == [590 * MIB, 595 * MIB]
+    assert all(event.excursion.usual == 500 * MIB for event in found)
