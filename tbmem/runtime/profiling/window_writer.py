@@ -51,8 +51,8 @@ class WindowWriter:
     def _write(self, result: WindowResult, files: WindowFiles) -> None:
         """Make a window's records files; called again after an OSError."""
         result.trace, result.address_book, result.snapshot = files.write()
+        size = sum(path.stat().st_size for path in result.files)  # deleted meanwhile, they are written again
         files.close()
-        size = sum(path.stat().st_size for path in result.files)
         self._ledger.written(result, size)
         self._log("profiler · window %d written: %s (%s)", result.number, result.trace.name, format_bytes(size))
         names = tuple(path.name for path in result.files)

@@ -92,3 +92,26 @@ def test_a_folder_that_is_deleted_is_made_again(tmp_path: Path) -> None:
 
     assert run.folder.end() == []
     assert run.numbers == [1]
+
+
+def test_files_that_are_deleted_as_they_are_written_are_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given: somebody deletes the folder between the writing and what is read of the files
+    run, write = Run(tmp_path / "run"), WindowFiles.write
+    times: list[int] = []
+
+    def deleted_once(files: WindowFiles) -> object:
+        written = write(files)
+        times.append(1)
+        if len(times) == 1:
+            shutil.rmtree(run.folder.path)
+        return written
+
+    monkeypatch.setattr(WindowFiles, "write", deleted_once)
+    # when
+    run.window(1)
+    run.folder.end()
+    # then
+    assert len(times) == 2
+    assert run.numbers == [1]
