@@ -111,6 +111,7 @@ def test_files_that_are_deleted_as_they_are_written_are_written_again(
     monkeypatch.setattr(WindowFiles, "write", deleted_once)
     # when
     run.window(1)
+    run.folder.writer.wait(time.monotonic() + 10)
     run.folder.end()
     # then
     assert len(times) == 2
