@@ -10,14 +10,8 @@ from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import GrowthTest
 from tbmem.analysis.detector.low_water_marks import BLOCK, MarkedSeries
 from tbmem.analysis.detector.recorded_peaks import Confirms, RecordedPeaks, unconfirmed
-from tbmem.analysis.detector.spike_test import (
-    Excursion,
-    ExcursionEvent,
-    ExcursionKind,
-    ResidentPeak,
-    ResidentPeaks,
-    SpikeTest,
-)
+from tbmem.analysis.detector.resident_peaks import ResidentPeak, ResidentPeaks
+from tbmem.analysis.detector.spike_test import Excursion, ExcursionEvent, ExcursionKind, SpikeTest
 from tbmem.analysis.detector.thresholds import CapacityTest, FragmentationTest
 from tbmem.config.schema import PatternsConfig
 from tbmem.model.evidence import Channel

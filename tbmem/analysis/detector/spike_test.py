@@ -42,10 +42,7 @@ _FEW_SPREADS = 6.0  # and so many times as high as all of them are apart
 _NEARLY = 0.5  # share of the smallest spike from which on median and deviation are computed at once
 _ORDER_EVERY = 64  # steps after which they are computed anyway
 _ORDER_SOONEST = 8  # steps after which they are computed for a level that may be high
-_PEAKS = 4 * WINDOW
-"""Resident peaks that are remembered: an excursion of the first steps, or one outside a period, is reported late."""
 _COMES_BACK = 0.5  # part of a change of level below which it has come back
-_NOTICEABLE = 0.1  # part of an excursion's height from which on what malloc had kept free is mentioned
 
 
 class ExcursionKind(Enum):
@@ -351,61 +348,3 @@ def _usual_of(ordered: Sequence[int]) -> tuple[int, float]:
         return usual, 0.0
     deviations = sorted([abs(value - usual) for value in ordered])
     return usual, _SIGMAS * _MAD_TO_SIGMA * deviations[middle]
-
-
-class ResidentPeak(NamedTuple):
-    """The resident peak of a step, in bytes."""
-
-    step: int
-    peak: int  # as every screen shows it
-    level: int  # the same less what malloc had free
-    absent: int = 0  # bytes of malloc's heap that were not resident when the step began
-
-
-class ResidentPeaks(deque[ResidentPeak]):
-    """The resident peaks of the last steps."""
-
-    def __init__(self) -> None:
-        super().__init__(maxlen=_PEAKS)
-
-    def have(self, excursion: Excursion) -> bool:
-        """Whether a peak of the excursion's steps is remembered."""
-        return any(excursion.first_step <= each.step <= excursion.last_step for each in self)
-
-    def of(self, excursion: Excursion) -> Excursion | None:
-        """The steps of another level's excursion in resident peaks; ``None`` where they are not known."""
-        within, before = self._around(excursion)
-        if not within or not before:
-            return None
-        peak, usual = max(each.level for each in within), median_low([each.level for each in before])
-        return self.shown(replace(excursion, peak=peak, usual=usual))
-
-    def shown(self, excursion: Excursion) -> Excursion:
-        """An excursion, judged less malloc's free memory, in resident peaks; as it is where its steps are forgotten."""
-        within, before = self._around(excursion)
-        if excursion.kind is ExcursionKind.SHIFT:
-            # earlier steps no longer tell what is usual
-            while self and self[0].step < excursion.first_step:
-                self.popleft()
-        if not within or not before:
-            return excursion
-        peak, usual = max(each.peak for each in within), _usual_peak(before)
-        kept = excursion.height - (peak - usual)
-        return replace(excursion, peak=peak, usual=usual, kept=kept if kept > _NOTICEABLE * excursion.height else 0)
-
-    def _around(self, excursion: Excursion) -> tuple[list[ResidentPeak], list[ResidentPeak]]:
-        """The peaks of an excursion's steps, and those that tell what is usual."""
-        first, last = excursion.first_step, excursion.last_step
-        within = [each for each in self if first <= each.step <= last]
-        before = [each for each in self if first - WINDOW <= each.step < first]
-        if len(before) < _FEW and within:
-            others = [each for each in self if not first <= each.step <= last]
-            # malloc may keep what the excursion has freed, unless it is pages of the heap that have come back
-            may_be_pages = within[0].absent > _COMES_BACK * excursion.height
-            known = [part for part in (others, () if may_be_pages else before) if part]
-            before = list(min(known, key=_usual_peak, default=()))
-        return within, before
-
-
-def _usual_peak(peaks: Sequence[ResidentPeak]) -> int:
-    return median_low([each.peak for each in peaks])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tbmem.analysis.detector.feed import ExcursionEvent, SampleFeed
-from tbmem.analysis.detector.spike_test import Excursion, ExcursionKind, ResidentPeak
+from tbmem.analysis.detector.resident_peaks import ResidentPeak
+from tbmem.analysis.detector.spike_test import Excursion, ExcursionKind
 from tbmem.analysis.detector.thresholds import CapacityEvent
 from tbmem.config.schema import PatternsConfig
 from tbmem.model.evidence import Channel

@@ -1,0 +1,76 @@
+"""Excursions of the CPU in the resident peaks that every screen shows; they are judged less what malloc had free."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median_low
+from typing import NamedTuple
+
+from tbmem.analysis.detector.spike_test import WINDOW, Excursion, ExcursionKind
+
+_PEAKS = 4 * WINDOW
+"""Peaks that are remembered: an excursion of the first steps, or one outside a period, is reported late."""
+_FEW = 8  # steps before an excursion, below which others tell what is usual as well
+_NOTICEABLE = 0.1  # part of an excursion's height from which on what malloc had kept free is mentioned
+_MAY_BE_PAGES = 0.5
+"""Part of an excursion's height from which on it may be pages of the heap that come back, if so many were absent."""
+
+
+class ResidentPeak(NamedTuple):
+    """The resident peak of a step, in bytes."""
+
+    step: int
+    peak: int  # as every screen shows it
+    level: int  # the same less what malloc had free
+    absent: int = 0  # bytes of malloc's heap that were not resident when the step began
+
+
+class ResidentPeaks(deque[ResidentPeak]):
+    """The resident peaks of the last steps."""
+
+    def __init__(self) -> None:
+        super().__init__(maxlen=_PEAKS)
+
+    def have(self, excursion: Excursion) -> bool:
+        """Whether a peak of the excursion's steps is remembered."""
+        return any(excursion.first_step <= each.step <= excursion.last_step for each in self)
+
+    def of(self, excursion: Excursion) -> Excursion | None:
+        """The steps of another level's excursion in resident peaks; ``None`` where they are not known."""
+        within, before = self._around(excursion)
+        if not within or not before:
+            return None
+        peak, usual = max(each.level for each in within), median_low([each.level for each in before])
+        return self.shown(replace(excursion, peak=peak, usual=usual))
+
+    def shown(self, excursion: Excursion) -> Excursion:
+        """An excursion, judged less malloc's free memory, in resident peaks; as it is where its steps are forgotten."""
+        within, before = self._around(excursion)
+        if excursion.kind is ExcursionKind.SHIFT:
+            # earlier steps no longer tell what is usual
+            while self and self[0].step < excursion.first_step:
+                self.popleft()
+        if not within or not before:
+            return excursion
+        peak, usual = max(each.peak for each in within), _usual_peak(before)
+        kept = excursion.height - (peak - usual)
+        return replace(excursion, peak=peak, usual=usual, kept=kept if kept > _NOTICEABLE * excursion.height else 0)
+
+    def _around(self, excursion: Excursion) -> tuple[list[ResidentPeak], list[ResidentPeak]]:
+        """The peaks of an excursion's steps, and those that tell what is usual."""
+        first, last = excursion.first_step, excursion.last_step
+        within = [each for each in self if first <= each.step <= last]
+        before = [each for each in self if first - WINDOW <= each.step < first]
+        if len(before) < _FEW and within:
+            others = [each for each in self if not first <= each.step <= last]
+            # malloc may keep what the excursion has freed, unless it is pages of the heap that have come back
+            may_be_pages = within[0].absent > _MAY_BE_PAGES * excursion.height
+            known = [part for part in (others, () if may_be_pages else before) if part]
+            before = list(min(known, key=_usual_peak, default=()))
+        return within, before
+
+
+def _usual_peak(peaks: Sequence[ResidentPeak]) -> int:
+    return median_low([each.peak for each in peaks])
