@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -29,6 +30,7 @@ from tbmem.units import format_bytes
 _TOP, _STACKS = 50, 50
 _LINES = 1000
 """Lines and operators; comparisons need all of them."""
+_OPTIMIZERS_NAME = re.compile(r"(^|\.)group\d+\.param\d+(\.|$)")
 _NO_STACK, _NO_OPERATOR = "(no stack)", "(no operator)"
 
 
@@ -62,7 +64,7 @@ def analyze(
         timeline=timeline,
         labels=labels,
         devices=tuple(_Device(state, labels, lines, modules).analysis() for state in states),
-        notes=(*timeline.notes, *_notes(recorded, timeline, labels)),
+        notes=(*timeline.notes, *_notes(recorded, timeline, labels), *_notes_of_names(book)),
     )
 
 
@@ -93,6 +95,13 @@ def _notes(recorded: AllocationTimeline, timeline: AllocationTimeline, labels: L
             " equal sizes, from what is freed when, or from shapes of weights."
         )
     return notes
+
+
+def _notes_of_names(book: AddressBook | None) -> list[str]:
+    if book is None or not any(map(_OPTIMIZERS_NAME.search, book.names)):
+        return []
+    names = "memory.watch(model, optimizer), or tbmem run, names them as the model does"
+    return [f"Parameters are named by their place in the optimizer (group0.param0): {names}."]
 
 
 class _Device(NamedTuple):

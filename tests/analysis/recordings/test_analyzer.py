@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from tbmem.analysis.recordings.analyzer import analyze
 from tbmem.model.category import Category
 from tests.analysis.timelines import book, recording, training_step
@@ -64,3 +66,14 @@ def test_an_empty_recording() -> None:
     assert analysis.main.peak.bytes == 0
     assert analysis.main.by_category == ()
     assert json.loads(json.dumps(analysis.to_dict()))["devices"]["cpu"]["top"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("group0.param3", True), ("SGD2.group1.param0.exp_avg", True), ("group0.weight", False)]
+)
+def test_names_of_a_model_that_nobody_watched_are_explained(name: str, told: bool) -> None:
+    note = (-1, 7, 800, Category.PARAMETER, name)
+
+    analysis = analyze(recording(*training_step(3, 0)), book=book(note))
+
+    assert any("watch(model, optimizer)" in each for each in analysis.notes) is told
