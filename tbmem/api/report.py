@@ -117,7 +117,7 @@ def report(
         ConfigError: ``rules`` cannot be read.
         OSError: A file cannot be read or written.
     """
-    for path in (source, *more):
+    for path in (source, *more, *(each for each in (out, html, rules) if each is not None)):
         path_text(path)
     alone = [source, *more] if more else [found] if (found := recordings_alone(source)) is not None else []
     if html is not None and len(alone) > 1:

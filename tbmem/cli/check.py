@@ -95,7 +95,7 @@ def _size(option: str, text: str | None, ending: str = "") -> int | None:
     if text is None:
         return None
     if not text.strip().endswith(ending):
-        raise UsageError(f"{option}: {text!r} does not say per what; write {text.strip()}{ending}")
+        raise UsageError(f"{option}: {text!r} does not say per what; write {text.partition('/')[0].strip()}{ending}")
     try:
         return parse_bytes(text.strip().removesuffix(ending))
     except ValueError as error:

@@ -21,6 +21,7 @@ _NODE, _MOST_RANKS = 8, 1024
 _COMBINED, _SHOWN = 5, 3
 """Changes that are combined, those that save most; and combinations that are shown."""
 _TRIES, _LARGEST_BATCH = 9, 4096
+_LEAST_SAVED = 0.005  # part of the memory below which a change saves nothing
 
 
 class _Change(NamedTuple):
@@ -61,12 +62,12 @@ def alternative(change: str, estimate: Estimate) -> Alternative:
 
 
 def _estimated(changes: Sequence[_Change], first: Estimate, estimate_all: EstimateAll) -> _Tried:
-    """The changes that can be executed and save memory."""
+    """The changes that can be executed and save memory worth mentioning."""
     outcomes = estimate_all([change.applied(first.job) for change in changes]) if changes else []
     return [
         (change, outcome)
         for change, outcome in zip(changes, outcomes, strict=True)
-        if isinstance(outcome, Estimate) and outcome.peak_reserved < first.peak_reserved
+        if isinstance(outcome, Estimate) and outcome.peak_reserved < (1 - _LEAST_SAVED) * first.peak_reserved
     ]
 
 

@@ -216,12 +216,17 @@ class Conclusion:
     cause: str = ""
     advice: str = ""
     share: float | None = None  # share of the growth that the named holder or site explains, 0 to 1
+    explained: float | None = None  # bytes per step that it explains
     ends_at: int | None = None
     """Step at which what holds the memory is full."""
     room: int = 0
     """Bytes that it gains until then."""
     lasting: bool = False  # whether the memory is useless even when it stops growing (a cache without hits)
     evidence: dict[str, Any] = field(default_factory=dict)
+
+    def share_of(self, rate: float) -> float | None:
+        """The share of growth at a rate, in bytes per step: the first one is of the few steps before the look."""
+        return self.share if self.explained is None or rate <= 0 else min(self.explained / rate, 1.0)
 
     @property
     def is_out_of_sight(self) -> bool:

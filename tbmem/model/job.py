@@ -179,10 +179,12 @@ def _require(holds: bool, message: str) -> None:
 
 
 def _require_one(field: str, value: int | None) -> None:
-    """Raise UsageError for a number below 1; ``None`` leaves it open."""
-    if value is not None and value < 1:
+    """Raise UsageError for what is no whole number from 1 on; ``None`` leaves it open."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if value is not None and not (is_number and value >= 1):
         option = next((name for name, (known, _) in job_options().items() if known == field), field)
-        raise UsageError(f"--{option.replace('_', '-')} is {value}; it must be 1 or more")
+        wanted = "1 or more" if is_number else "a whole number"
+        raise UsageError(f"--{option.replace('_', '-')} is {value!r}; it must be {wanted}")
 
 
 def _parts(stages: int, microbatches: int | None, accumulate: int) -> int:

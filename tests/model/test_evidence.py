@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tbmem.model.evidence import Channel, CodeLine, Evidence, Holder, HolderKind, Site, Suspicion
+from tbmem.model.evidence import Channel, CodeLine, Conclusion, Evidence, Holder, HolderKind, Outcome, Site, Suspicion
 
 
 @pytest.mark.parametrize(
@@ -62,3 +64,12 @@ def test_a_suspicion_counts_from_its_base() -> None:
 )
 def test_a_line_is_shown_with_its_files_name(line: CodeLine, text: str) -> None:
     assert str(line) == text
+
+
+def test_a_share_is_of_the_growth_that_is_named() -> None:
+    # given: at the look a holder explained 84 % of what grew by then
+    found = Conclusion(outcome=Outcome.CONFIRMED, step=50, reason="", share=0.84, explained=120.0)
+    # then: of the growth at the end of the run it explains less
+    assert found.share_of(168.0) == pytest.approx(0.714, abs=0.001)
+    assert found.share_of(100.0) == 1.0
+    assert replace(found, explained=None).share_of(168.0) == 0.84

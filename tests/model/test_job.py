@@ -38,3 +38,11 @@ def test_a_type_that_there_is_not_keeps_its_name_in_the_error() -> None:
         Job.of("gpt2", dtype="bf17")
     with pytest.raises(UsageError, match=r"amp is 'float32'; there are bfloat16 \(bf16\), float16"):
         Job.of("gpt2", amp="fp32")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"), [({"seq": "long"}, "--seq is 'long'"), ({"fsdp": 2.5}, "--fsdp is 2.5")]
+)
+def test_what_is_no_whole_number_is_said_to_be_none(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=f"{message}; it must be a whole number"):
+        Job.of("gpt2", **options)

@@ -368,7 +368,7 @@ class Detector:
         if resident is not None:
             ahead = self._resident.forecast(trend, sample.step)
         elif ahead is not None and (faster := self._resident.faster(channel, trend)) is not None:
-            ahead = ahead.at_rate(faster, instead_of=rate)._replace(resident_rate=faster)
+            ahead = ahead.at_rate(faster)._replace(resident_rate=faster)
         ahead = ahead and ahead.at_speed(self._step_time.seconds)
         block = channel.block_steps << trend.scale
         known_by = f"the lowest levels of {trend.blocks} consecutive blocks of {block} steps climb"

@@ -67,12 +67,13 @@ def leak(
     rate = f"{format_signed(round(seen.bytes_per_step))}/step since step {seen.first_step}"
     at_once = f", {format_bytes(seen.at_once)} of it at once" if seen.at_once > _AT_ONCE * seen.growth else ""
     grown = f"{_grown(seen)} by step {seen.last_step}{at_once}"
+    share = None if conclusion is None else conclusion.share_of((alive or seen).bytes_per_step)
     if alive is None:
-        parts = [f"{subject}{rate} ({grown}{_explained(conclusion, 'the growth')})"]
+        parts = [f"{subject}{rate} ({grown}{_explained(share, 'the growth')})"]
     else:  # a holder explains what is alive
         parts = [
             f"{subject}{rate} ({grown})",
-            f"{format_signed(round(alive.bytes_per_step))}/step of it is alive{_explained(conclusion, 'that')}:"
+            f"{format_signed(round(alive.bytes_per_step))}/step of it is alive{_explained(share, 'that')}:"
             " what is kept lies between freed blocks, which malloc then cannot return",
         ]
     if conclusion is None:
@@ -87,7 +88,7 @@ def leak(
     if alive is not None:
         evidence["alive_bytes_per_step"] = round(alive.bytes_per_step)
     if conclusion is not None:
-        evidence |= {"reason": conclusion.reason, "cause": conclusion.cause, "share": conclusion.share}
+        evidence |= {"reason": conclusion.reason, "cause": conclusion.cause, "share": share}
         evidence |= conclusion.evidence
     evidence |= _additions_facts(seen, in_workers)
     advice = conclusion.advice if conclusion is not None else LEAK_IN_WORKERS * (seen.channel is Channel.WORKERS)
@@ -102,9 +103,8 @@ def _out_of_memory(ahead: Forecast) -> str:
     return f"out of memory in ~{format_count(ahead.steps)} steps{time}{rate}"
 
 
-def _explained(conclusion: Conclusion | None, growth: str) -> str:
+def _explained(share: float | None, growth: str) -> str:
     """``', 98 % of the growth explained'``."""
-    share = None if conclusion is None else conclusion.share
     return "" if share is None else f", {100 * share:.0f} % of {growth} explained"
 
 

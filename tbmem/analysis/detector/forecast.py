@@ -18,14 +18,15 @@ class Forecast(NamedTuple):
     steps_low: int  # the same at the growth rate of the fastest tenth of the comparisons
     steps_high: int | None  # and at that of the slowest; ``None`` if it then never ends
     seconds: float | None = None  # ``steps`` in seconds, where the time of a step is known
-    resident_rate: float | None = None  # bytes per step, where the resident memory grows faster than what is kept
+    rate: float = 0.0  # bytes per step, from which ``steps`` are computed
+    resident_rate: float | None = None  # the same, where the resident memory grows faster than what is kept
 
-    def at_rate(self, rate: float, instead_of: float) -> Forecast:
-        """The same at another growth rate than that from which it was made, both in bytes per step."""
-        share = instead_of / rate
+    def at_rate(self, rate: float) -> Forecast:
+        """The same at another growth rate, in bytes per step."""
+        share = self.rate / rate
         steps, low = _rounded(self.steps * share), _rounded(self.steps_low * share)
         high = None if self.steps_high is None else _rounded(self.steps_high * share)
-        return self._replace(steps=steps, steps_low=low, steps_high=high)
+        return self._replace(steps=steps, steps_low=low, steps_high=high, rate=rate)
 
     def at_speed(self, seconds: float | None) -> Forecast:
         """The same where a step takes so long; ``None``: not known."""
@@ -62,7 +63,7 @@ def forecast(
 
     steps, soon = steps_at(middle), steps_at(high)
     late = steps_at(low) if low > 0 else None
-    return Forecast(steps, min(soon, steps), None if late is None else max(late, steps))
+    return Forecast(steps, min(soon, steps), None if late is None else max(late, steps), rate=middle)
 
 
 def _rounded(steps: float) -> int:

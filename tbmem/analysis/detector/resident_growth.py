@@ -16,6 +16,8 @@ _SHARE_EXPLAINED = 0.5  # share of the resident memory's growth that malloc must
 _PINNED = 2.0  # times the growth of what is alive by which the resident memory grows where the heap cannot shrink
 _FASTER = 1.05  # times the growth of what is alive from which on memory runs out at the rate of the resident memory
 
+_LASTS = 64  # judged steps from which on it is known that this goes on
+
 
 class ResidentGrowth:
     """Compares the resident memory with what is alive; tells nothing of a device other than the CPU.
@@ -60,18 +62,20 @@ class ResidentGrowth:
     def forecast(self, trend: Trend, step: int) -> Forecast | None:
         """When memory has run out at this rate, counted from a step; ``None`` where the resident memory stands."""
         ahead, rate = self._host.forecast(trend, step), self.rate(trend)
-        return None if ahead is None or rate <= 0 else ahead.at_rate(rate, instead_of=self._host.rate(trend))
+        return None if ahead is None or rate <= 0 else ahead.at_rate(rate)
 
     def faster(self, channel: GrowthChannel, trend: Trend) -> float | None:
         """Rate at which the resident memory grows, in bytes per judged step, where that of what is alive is lower.
 
         Fragments and the allocator's rounding come to what is kept: they fill the machine as well. ``None`` where the
-        rates are about the same.
+        rates are about the same, and where it is not known that it goes on: heaps grow as they warm up.
         """
         if channel is not self._alive or not self._feed.is_cpu:
             return None
-        rate = self.rate(trend)
-        return rate if rate > _FASTER * channel.rate(trend) else None
+        rate, steady = self.rate(trend), self._host.steady_rate(trend)
+        is_faster = steady is not None and min(rate, steady) > _FASTER * channel.rate(trend)
+        lasts = trend.last.point.step - trend.first.point.step >= _LASTS
+        return rate if is_faster and lasts else None
 
     def level_at(self, trend: Trend) -> int:
         """The resident memory at the end of a trend, in bytes."""

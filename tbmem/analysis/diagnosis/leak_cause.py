@@ -167,6 +167,7 @@ class _Case:
             cause=cause,
             advice=advice,
             share=None if rate is None else min(rate / self.rate, 1.0),
+            explained=rate,
             evidence=_numbers(self.evidence, holders, site, site_first=site_first),
             **more,
         )

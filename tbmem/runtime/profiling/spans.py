@@ -27,6 +27,7 @@ class PhaseSpans:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Note a block of code as a phase; within one of the same name it is part of that."""
+        name = str(name)  # within the block nothing is to be raised for what is none
         if not self.is_on or self._open[name]:
             yield
             return

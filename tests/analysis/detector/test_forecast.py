@@ -21,7 +21,7 @@ def test_a_straight_climb_has_one_answer() -> None:
     # given: 10 MiB a step from 40 GiB on, until 80
     ahead = forecast(climb(20, 10 * MIB), capacity=80 * GIB, step=320)
     # then: 4096 steps in all, of which 320 have passed
-    assert ahead == Forecast(3776, 3776, 3776)
+    assert ahead == Forecast(3776, 3776, 3776, rate=10 * MIB)
 
 
 def test_what_the_steps_need_on_top_is_not_left() -> None:
@@ -71,7 +71,8 @@ def test_one_point_is_no_climb(count: int) -> None:
 
 def test_a_device_that_is_full_has_no_step_left() -> None:
     ahead = forecast(climb(20, 10 * MIB), capacity=40 * GIB, step=320)
-    assert ahead == Forecast(0, 0, 0)
+    assert ahead is not None
+    assert ahead[:3] == (0, 0, 0)
 
 
 def test_the_slow_end_of_the_band_may_be_open() -> None:
@@ -85,7 +86,8 @@ def test_the_slow_end_of_the_band_may_be_open() -> None:
 def test_where_only_what_is_left_is_known_it_is_left_now() -> None:
     # given: 10 GiB that the host can still give
     ahead = forecast(climb(20, 10 * MIB), room=10 * GIB, step=320)
-    assert ahead == Forecast(1024, 1024, 1024)
+    assert ahead is not None
+    assert ahead[:3] == (1024, 1024, 1024)
 
 
 def test_a_far_end_is_told_with_four_figures() -> None:
@@ -99,8 +101,8 @@ def test_a_far_end_is_told_with_four_figures() -> None:
 
 
 def test_a_faster_rate_brings_the_whole_band_nearer() -> None:
-    assert Forecast(3000, 2000, 4500).at_rate(3.0, instead_of=2.0) == Forecast(2000, 1333, 3000)
-    assert Forecast(3000, 2000, None).at_rate(3.0, instead_of=2.0).steps_high is None
+    assert Forecast(3000, 2000, 4500, rate=2.0).at_rate(3.0) == Forecast(2000, 1333, 3000, rate=3.0)
+    assert Forecast(3000, 2000, None, rate=2.0).at_rate(3.0).steps_high is None
 
 
 def test_seconds_are_those_of_the_steps_where_the_speed_is_known() -> None:

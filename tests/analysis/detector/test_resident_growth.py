@@ -40,6 +40,9 @@ def test_what_pins_the_heap_is_one_leak_of_the_resident_memorys_size() -> None:
         assert finding.evidence["channel"] == "allocated"
         assert finding.evidence["bytes_per_step"] == pytest.approx(20 * MIB, rel=0.3)
         assert finding.evidence["alive_bytes_per_step"] == pytest.approx(32 * KIB, rel=0.05)
+        # memory runs out at the rate that the sentence names, in the first one as in the last
+        left = finding.evidence["steps_left"] * finding.evidence["bytes_per_step"]
+        assert left == pytest.approx(8 * GIB, rel=0.01)
     assert "held by list 'losses' in train()" in verdict.message
     assert "of it is alive, 98 % of that explained" in verdict.message  # the holder's share is not the resident rate's
     assert verdict.evidence["steps_left"] == pytest.approx(8 * GIB / (20 * MIB), rel=0.1)
@@ -175,6 +178,18 @@ def test_resident_memory_that_grows_as_what_is_kept_is_not_mentioned(resident: i
     verdict = judge(grows_by(resident))[-1]
     assert "resident_bytes_per_step" not in verdict.evidence
     assert verdict.evidence["steps_left"] == pytest.approx(8 * GIB / (64 * KIB), rel=0.01)
+
+
+def test_a_heap_that_has_just_begun_to_grow_brings_the_end_no_nearer() -> None:
+    # given: 64 KiB a step are kept, and the heap warms up for 40 steps
+    grown = [64 * KIB * step + 400 * KIB * min(step, 40) for step in range(400)]
+    samples = heap(leaking(400), host_rss=[300 * MIB + each for each in grown])
+    detector = Detector(awaits_evidence=True)
+    feed(detector, samples[:40])
+    # when
+    (leak,) = detector.conclude(detector.suspicions[0], conclusion(Outcome.CONFIRMED, share=0.98))
+    # then
+    assert "resident_bytes_per_step" not in leak.evidence
 
 
 def test_what_the_heap_took_once_brings_the_end_no_nearer() -> None:
