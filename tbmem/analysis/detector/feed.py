@@ -88,7 +88,7 @@ class SampleFeed:
         self._heap_before: tuple[int, int] | None = None  # malloc's heap and the resident memory at its last reading
         self._behind = (-1, 0.0)  # the resident memory that was older than malloc's figures, and since when
         self._is_behind = False
-        self._outside_heap = 0  # resident bytes outside of malloc's heap
+        self._outside_heap = self._outside_plain = 0  # resident bytes outside of malloc's heap, in all or plain steps
         self.given_back = 0
         """Bytes of malloc's heap that recordings have given back to the system so far: resident again once they are
         used. Each time counts, since the fall is not judged, as the recording is not, but the rise is."""
@@ -149,6 +149,8 @@ class SampleFeed:
         resident, reserved = columns.host_rss[-1], columns.reserved[-1]
         if resident is not None and reserved is not None and not self._is_behind:
             self._outside_heap = max(self._outside_heap, resident - reserved)
+            if not columns.profiled[-1]:
+                self._outside_plain = max(self._outside_plain, resident - reserved)
         if len(events) > 1:
             # of excursions that became clear in the same step the highest first, of equals what is held when it ends:
             # the first explains the others
@@ -309,7 +311,7 @@ class SampleFeed:
         if self._heap_before is not None:
             fell, sank = self._heap_before[0] - reserved, self._heap_before[1] - resident
             # what a recording had given back may have come back instead
-            is_more = resident - reserved > self._outside_heap + _STANDS_STILL
+            is_more = resident - reserved > self._outside_plain + _STANDS_STILL
             if fell > _STANDS_STILL and sank < _FALLS_WITH * fell and is_more:
                 self._behind = (resident, time)
         self._heap_before = (reserved, resident)
