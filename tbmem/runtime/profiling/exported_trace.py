@@ -28,23 +28,24 @@ def export_to_memory(export: Callable[[str], object]) -> BinaryIO:
     folder = Path(tempfile.mkdtemp(prefix="tbmem-", dir=with_memory))
     memory, file = _memory_file(), None
     try:
-        if memory is not None:
-            for name in _NAMES:
-                # torch opens a path: these lead to the memory, which is not limited as a container's /dev/shm is
-                (folder / name).symlink_to(f"/proc/self/fd/{memory}")
-        export(str(folder / _NAME))
-        file = open(folder / _NAME, "r+b")  # noqa: SIM115  (the caller's; its content outlives the name)
+        try:
+            if memory is not None:
+                for name in _NAMES:
+                    # torch opens a path: these lead to the memory, which is not limited as a container's /dev/shm is
+                    (folder / name).symlink_to(f"/proc/self/fd/{memory}")
+            export(str(folder / _NAME))
+            file = open(folder / _NAME, "r+b")  # noqa: SIM115  (the caller's; its content outlives the name)
+        finally:
+            if memory is not None:
+                os.close(memory)
+            shutil.rmtree(folder, ignore_errors=True)
         if not file.seek(0, os.SEEK_END):
             raise OSError("torch has written no trace: is there memory left?")
         return file
-    except BaseException:
+    except BaseException:  # the program's as well, which may arrive while the folder is removed
         if file is not None:
             file.close()
         raise
-    finally:
-        if memory is not None:
-            os.close(memory)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _memory_file() -> int | None:
