@@ -211,8 +211,8 @@ class MemoryCallback(Lifecycle):
                 return
             if self._is_interrupted:
                 self._catch_up()
+            self._is_interrupted = True  # first: an exception between the two would leave the parts a step behind
             self._steps += 1
-            self._is_interrupted = True
             if self._profiler is not None and self._monitor is not None:
                 with Unseen():
                     self._step(self._profiler, self._monitor)

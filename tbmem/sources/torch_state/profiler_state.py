@@ -143,8 +143,8 @@ def quiet_kineto() -> Iterator[None]:
     """
     variable = "KINETO_LOG_LEVEL"
     is_ours = variable not in os.environ
-    os.environ.setdefault(variable, "99")
     try:
+        os.environ.setdefault(variable, "99")
         yield
     finally:
         if is_ours:
