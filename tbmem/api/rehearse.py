@@ -26,7 +26,6 @@ Output = int | IO[Any] | None
 
 
 @overload
-@names_parameters
 def rehearse(
     program: str | Callable[..., Any],
     *arguments: Any,
@@ -60,6 +59,7 @@ def rehearse(
 ) -> Largest: ...
 
 
+@names_parameters
 def rehearse(
     program: str | Callable[..., Any],
     *arguments: Any,

@@ -32,13 +32,13 @@ def command(
     from tbmem.offline.reports.folders import RESULTS, recordings_of
     from tbmem.offline.reports.pages import write_html
 
-    if html is not None and (as_json or recordings_alone(run) is not None):
+    if html is not None and not as_json and recordings_alone(run) is None:
+        _print(report(run, html=html, recordings=False))
+        return
+    if html is not None:
         path = write_html(run, html)
         figures = {"html": str(path), "bytes": path.stat().st_size}
         typer.echo(json.dumps(figures) if as_json else f"wrote {path}: open it in a browser, it needs no network")
-        return
-    if html is not None:
-        _print(report(run, html=html, recordings=False))
         return
     if (alone := recordings_alone(run)) is not None:
         print_recordings([str(alone)], name, rules, out, as_json)

@@ -43,3 +43,8 @@ def test_an_estimate_names_no_options(options: dict[str, object], message: str) 
         tbmem.estimate(**options)  # type: ignore[arg-type]
     assert str(caught.value).startswith(message)
     assert " --" not in str(caught.value)
+
+
+def test_a_rehearsal_names_no_options() -> None:
+    with pytest.raises(UsageError, match=r"^gpu none: there are .* as in gpu 12GiB$"):
+        tbmem.rehearse("train.py", gpu="none")

@@ -15,7 +15,6 @@ from tbmem.model.evidence import Channel
 _SHARE_EXPLAINED = 0.5  # share of the resident memory's growth that malloc must show for it to be the same growth
 _PINNED = 2.0  # times the growth of what is alive by which the resident memory grows where the heap cannot shrink
 _FASTER = 1.05  # times the growth of what is alive from which on memory runs out at the rate of the resident memory
-
 _LASTS = 64  # judged steps from which on it is known that this goes on
 
 
