@@ -14,7 +14,7 @@ BENCHMARKS := $(addprefix benchmarks/,allocator.py attack.py categories.py categ
               rehearsal_truth.py rehearse_speed.py run_loop.py \
               run_overhead.py verdicts.py)
 
-.PHONY: demo docs test test-gpu test-torch-versions torch-environments $(TORCH_TESTS) browser lint format bench screenshots clean
+.PHONY: demo docs test test-gpu test-torch-versions torch-versions $(TORCH_TESTS) browser lint format bench screenshots clean
 
 demo: $(VENV)/.installed                 ## train a small model under tbmem, see what it shows
 	$(BIN)/tbmem demo
@@ -29,10 +29,12 @@ test: lint browser   ## all checks, the same for people and CI; two at a time wi
 
 test-torch-versions: $(TORCH_TESTS)       ## what depends on torch's version, on others than the one of `make test`
 
-torch-environments: $(TORCH_VERSIONS:%=.venv-torch-%/.installed)  ## of test-torch-versions: one at a time, before make -j2
+torch-versions:                          ## prints them, for .ci/run
+	@echo $(TORCH_VERSIONS)
 
 $(TORCH_TESTS): test-torch-%: .venv-torch-%/.installed
-	.venv-torch-$*/bin/python -m pytest -m torch_versions $$(grep -rl --include='test_*.py' torch_versions tests)
+	OMP_NUM_THREADS=1 .venv-torch-$*/bin/python -m pytest -n 2 --dist loadfile \
+	    -m torch_versions $$(grep -rl --include='test_*.py' torch_versions tests)
 
 test-gpu: .venv-torch-$(lastword $(TORCH_VERSIONS))/.installed  ## what needs a GPU, on simulated ones: Linux, a C++ compiler, 6 GB for torch
 	$(GPU_PYTHON) benchmarks/on_simulated_gpu.py --gpus 2 \
