@@ -25,7 +25,8 @@ RETURN_WITHIN = 5
 _SIGMAS = 8.0
 _MAD_TO_SIGMA = 1.4826  # median absolute deviation to standard deviation of a normal distribution
 _SPREADS = 2.0
-"""With a full window it is enough to be so many times as far from the median as the highest of the window."""
+"""An excursion is so many times as far from the median as the highest level that is none: where most levels are the
+same, their deviation says nothing of the others (some steps need a few more large blocks of malloc)."""
 _RECORD = 1.03  # a spike must pass the highest level so far by 3 %: what recurs is reported once
 _HIGHER = 1.2  # and a later spike must be higher above the usual than those before by this factor
 _EACH = 3
@@ -110,6 +111,7 @@ class SpikeTest:
         self._share = spike_percent / 100
         self._min_spike = min_spike
         self._recent: deque[int] = deque(maxlen=WINDOW)
+        self._ordinary: deque[int] = deque(maxlen=WINDOW)  # the last ones that were no excursion
         self._least = 0.0
         self._record = self._last = self._last_step = 0
         self._before: deque[tuple[Excursion, bool]] = deque(maxlen=WINDOW)
@@ -189,6 +191,7 @@ class SpikeTest:
     def rebase(self) -> None:
         """Forget what was usual: something outside the program has changed the level."""
         self._recent.clear()
+        self._ordinary.clear()
         self._usual = self._since_ordered = 0
         self._threshold = self._worth_a_look = math.inf
         self._pending.clear()
@@ -201,6 +204,8 @@ class SpikeTest:
         elif not self._recent and steps[0] > 1:
             self._unsure, highest = highest, 0
         self._recent.extend(values)
+        if self._unsure is None:
+            self._ordinary.extend(values)
         self._last, self._last_step = values[-1], steps[-1]
         if highest > self._record:
             self._record = highest
@@ -215,6 +220,7 @@ class SpikeTest:
             self._early_levels += 1
         else:
             self._record = max(self._record, first)
+            self._ordinary.append(first)
 
     def _learn_each(self, steps: Sequence[int], levels: Sequence[int]) -> None:
         for step, level in zip(steps, levels, strict=True):
@@ -224,13 +230,11 @@ class SpikeTest:
         """Compute what is usual and what is high from the last steps."""
         self._since_ordered = 0
         ordered = sorted(self._recent)
-        usual, height = _usual_of(ordered)
+        usual, height = self._usual_of(ordered)
         # the excursions of the first steps are the highest: a second one is no lower for the first
         spread = ordered[-1 - self._early_levels] - ordered[0]
         if len(ordered) < _FEW:
             height = max(_FEW_PERCENT / 100 * usual, _FEW_SPREADS * spread)
-        elif len(ordered) == WINDOW:
-            height = min(height, _SPREADS * (ordered[-1] - usual))
         elif len(ordered) < _ENOUGH:
             height = max(height, _SPREADS * spread)
         lowest = usual + max(self._share * usual, self._min_spike)
@@ -239,6 +243,18 @@ class SpikeTest:
         if usual <= self._unshifted:
             self._unshifted = -math.inf
         self._worth_a_look = usual + _NEARLY * (lowest - usual)
+
+    def _usual_of(self, ordered: Sequence[int]) -> tuple[int, float]:
+        """Median of the last levels, given ascending, in bytes, and how far above it chance does not reach."""
+        middle = (len(ordered) - 1) // 2
+        usual = ordered[middle]
+        if ordered[0] == ordered[-1]:
+            return usual, 0.0
+        tail = _SPREADS * (max(self._ordinary, default=usual) - usual)
+        if len(ordered) == WINDOW:
+            return usual, tail
+        deviations = sorted([abs(value - usual) for value in ordered])
+        return usual, max(_SIGMAS * _MAD_TO_SIGMA * deviations[middle], tail)
 
     def _end_spike(self, after: int = 0) -> Sequence[Excursion]:
         """The open excursion has come down to the level ``after``; what stays of it, if small, is no spike's height."""
@@ -249,6 +265,8 @@ class SpikeTest:
             return ()
         self._recent.extend(levels)
         is_low = excursion.height <= self._least
+        if is_low:
+            self._ordinary.extend(levels)
         is_lasting = excursion.peak - after < max(self._share * self._usual, self._min_spike)
         return self._news_of(excursion, counts=not (is_low or is_lasting))
 
@@ -298,9 +316,13 @@ class SpikeTest:
         early, self._early, self._early_levels = self._early, [], 0
         if not early:
             return ()
-        usual, height = _usual_of(sorted(self._recent))
+        usual, height = self._usual_of(sorted(self._recent))
         few = _FEW_PERCENT / 100 * usual if len(self._recent) < _FEW else 0.0  # as a window begins
         least = max(height, few, self._share * usual, self._min_spike)
+        for each in sorted(early, key=lambda excursion: excursion.peak):
+            if each.peak <= usual + least:
+                self._ordinary.append(each.peak)
+                least = max(least, _SPREADS * (each.peak - usual))
         high = [replace(each, usual=usual) for each in early if each.peak > usual + _ALMOST * least]
         excursions: list[Excursion] = []
         for each in high:
@@ -338,13 +360,3 @@ class SpikeTest:
         periodic = replace(excursion, kind=ExcursionKind.PERIODIC, period=self.periodicity.period, members=steps)
         records = [other for other, is_record in others if is_record]
         return (periodic, *self._tell(max(records, key=lambda record: record.height))) if records else (periodic,)
-
-
-def _usual_of(ordered: Sequence[int]) -> tuple[int, float]:
-    """Median of ascending levels in bytes, and how far above it chance does not reach."""
-    middle = (len(ordered) - 1) // 2
-    usual = ordered[middle]
-    if ordered[0] == ordered[-1]:
-        return usual, 0.0
-    deviations = sorted([abs(value - usual) for value in ordered])
-    return usual, _SIGMAS * _MAD_TO_SIGMA * deviations[middle]

@@ -165,6 +165,18 @@ def test_a_spike_right_after_an_interruption_hides_none(high: int) -> None:
     assert [excursion.first_step for _, excursion in told] == [25, 31]
 
 
+@pytest.mark.parametrize("left_out", [0, 4, 8, 13])
+def test_a_level_that_often_is_some_blocks_higher_has_no_spike(left_out: int) -> None:
+    # given: a training whose steps need up to three more blocks of 15 MiB, as malloc's heap lies in pieces
+    blocks = "2001110100000000000000011000000202000202230000222"
+    levels = [(703 + 15 * int(each)) * MIB for each in blocks[left_out:]]
+    test = SpikeTest(spike_percent=5.0, min_spike=MIB)
+    # when
+    told = [*test.extend(range(13, 13 + len(levels)), levels), *test.end()]
+    # then
+    assert not told
+
+
 def test_a_high_level_after_steps_that_were_not_read_hides_no_spike() -> None:
     # given: steps 20 to 27 are unknown, and 28 may be a spike or not
     steps = [*range(14, 20), *range(28, 61)]
