@@ -61,7 +61,7 @@ which are not the program's. One second leaves windows of usual length alone and
 _EARLY = (0.02, 0.05, 0.1, 0.2, 0.5)
 """Seconds after the start at which child processes are first read; then every ``_WORKERS_SECONDS``."""
 _WORKERS_SECONDS = 0.5
-_WORKERS_SHARE = 0.05  # of a processor; what is dear of it, their private memory, rations itself to one per cent
+_WORKERS_SHARE = 0.05  # of a processor; what is dear of it, their private memory, rations itself
 _MAX_FINDINGS = 1000
 _FLUSH_SECONDS, _END_SECONDS = 2.0, 10.0
 """Maximum time that a signal handler waits for the disk, and if the process ends then: schedulers kill it after 30."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import psutil
 
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-_SHARE_OF_TIME = 0.01
+_SHARE_OF_TIME = 0.002
 """Share of the time that reading private memory may take: the kernel walks all pages of a process for it, which takes
 ten milliseconds for a few GiB."""
 _CREDIT = 0.02

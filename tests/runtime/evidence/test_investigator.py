@@ -23,6 +23,7 @@ from tbmem.runtime.evidence.session import EvidenceSession
 from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.sources.survivors.history_backend import HistorySurvivors
+from tbmem.units import KIB
 from tests.runtime.detectors import FakeDetector
 from tests.runtime.evidence.fakes import LIST, FakeBirths, FakeHunt, suspicion
 
@@ -154,10 +155,10 @@ def test_growth_that_falls_back_meanwhile_is_forgotten() -> None:
     assert not setting.investigator.is_waiting
 
 
-@pytest.mark.parametrize(("per_step", "looks"), [(400, 0), (700, 4)])
-def test_growth_well_below_the_smallest_leak_is_not_worth_a_look(per_step: int, looks: int) -> None:
-    # given: leaks count from 1 KiB per step on
-    setting = Setting(FakeDetector(suspicion(per_step=per_step)))
+@pytest.mark.parametrize(("per_step", "growth", "looks"), [(400, 60, 0), (700, 60, 4), (700, 40, 0)])
+def test_growth_well_below_the_smallest_leak_is_not_worth_a_look(per_step: int, growth: int, looks: int) -> None:
+    # given: leaks count from 1 KiB per step on, which makes 50 KiB until one may be called so
+    setting = Setting(FakeDetector(replace(suspicion(per_step=per_step), level=growth * KIB)))
     # when
     setting.run(48, 70)
     # then
