@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from enum import Enum
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 
 from tbmem.errors import MissingDependencyError
@@ -64,12 +64,24 @@ def missing(module: str, *, extra: str, minimum: str = "0", distribution: str | 
     name = distribution or module
     feature = feature or f"tbmem.integrations.{extra}"
     if not _is_installed(module):
-        return f'{feature} needs {name}: pip install "tbmem[{extra}]"'
+        return f"{feature} needs {name} (tbmem's extra {extra}): pip install {packages_of(extra) or name}"
     try:
         installed = version(name)
     except PackageNotFoundError:
         return ""  # a checkout without metadata: its version is not checked
     return _too_old(feature, name, minimum, installed) if _numbers(installed) < _numbers(minimum) else ""
+
+
+def packages_of(extra: str, package: str = "tbmem") -> str:
+    """What an extra of an installed package installs, as words for pip; empty where that is not known.
+
+    pip can install them also where tbmem itself came from a checkout or a file, so that no index has it.
+    """
+    try:
+        required = requires(package) or ()
+    except PackageNotFoundError:
+        return ""
+    return " ".join(f"'{line.partition(';')[0].strip()}'" for line in required if f'extra == "{extra}"' in line)
 
 
 def _is_installed(module: str) -> bool:

@@ -20,7 +20,7 @@ from tbmem.requirements import TorchFeature, missing, require
 
 def test_a_package_that_is_not_installed_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    line = 'drawing needs matplotlib: pip install "tbmem[plots]"'
+    line = "drawing needs matplotlib (tbmem's extra plots): pip install 'matplotlib>=3.8'"
 
     assert missing("matplotlib", extra="plots", feature="drawing") == line
     with pytest.raises(MissingDependencyError, match=re.escape(line)):

@@ -12,7 +12,8 @@ from tbmem.errors import UsageError
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
-_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*(?![a-z-]| \{)")
+"""An option, but not one of a program's own that is advised: ``--steps {}``."""
 
 
 def names_parameters(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:

@@ -23,6 +23,8 @@ from tbmem.present.text.check_report import gate_annotations, gate_junit, gate_l
 from tbmem.sources.runs.catalog import later_namesake
 from tbmem.units import format_bytes, parse_bytes
 
+_TOLERANCE = "5%"
+
 
 def command(
     path: Annotated[Path, typer.Argument(metavar="RUN|FILE", help="Run folder, or its monitor.jsonl.")],
@@ -34,7 +36,9 @@ def command(
         bool, typer.Option("--complete", help="Fail if the run was killed, failed, goes on, or its log is damaged.")
     ] = False,
     baseline: Annotated[Path | None, typer.Option(metavar="FILE", help="File of peaks and levels to compare.")] = None,
-    tolerance: Annotated[str, typer.Option(metavar="PERCENT", help="Allowed increase over the baseline.")] = "5%",
+    tolerance: Annotated[
+        str | None, typer.Option(metavar="PERCENT", help="Allowed increase over the baseline; 5% if not given.")
+    ] = None,
     update_baseline: Annotated[
         bool, typer.Option("--update-baseline", help="Write the baseline from this run.")
     ] = False,
@@ -45,6 +49,9 @@ def command(
     """Check a run against limits; exit code 0 if all hold, 1 if one does not, 2 if the input is wrong."""
     if update_baseline and baseline is None:
         raise UsageError("--update-baseline needs --baseline FILE, which it writes")
+    allowed = _share("--tolerance", tolerance or _TOLERANCE)
+    if tolerance is not None and (baseline is None or update_baseline):
+        raise UsageError("--tolerance is of a comparison; it needs --baseline FILE, without --update-baseline")
     base = _read_baseline(baseline) if baseline is not None and not update_baseline else None
     limits = Limits(
         max_peak=_size("--max-peak", max_peak),
@@ -53,7 +60,7 @@ def command(
         complete=complete,
         baseline=None if base is None else base.peaks,
         baseline_levels=None if base is None else base.levels,
-        tolerance=_share("--tolerance", tolerance),
+        tolerance=allowed,
     )
     if limits == Limits(tolerance=limits.tolerance) and not update_baseline:
         raise UsageError("nothing to check: give --max-peak, --max-growth, --no-leak, --complete or --baseline")

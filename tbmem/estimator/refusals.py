@@ -47,6 +47,8 @@ def _reason(error: BaseException) -> str:
             f"a kernel that only a GPU can run ({what}); make it an operator with torch.library.custom_op and give it a"
             f" fake version with register_fake, take the model's plain path, or {REHEARSE}"
         )
+    if any(words in text for words in _SHAPES):
+        return f"{kind}: {what.rstrip('.')}; is the batch that the factory returns of the shape that the model takes?"
     return f"{kind}: {what}"
 
 
@@ -82,6 +84,11 @@ _NEEDS_GPU = (
     *("no kernel image", "CUDA_HOME", "not linked with support for cuda", "_cuda_getCurrentRawStream"),
 )
 """Error messages of torch, Triton and compiled extensions for tensors without memory or a missing driver."""
+_SHAPES = (
+    *("same reduction dim", "cannot be multiplied", "must match the size of tensor", "expected input", "size mismatch"),
+    *("Given normalized_shape", "Expected input batch_size", "shapes cannot"),
+)
+"""Error messages of torch for operands whose shapes do not fit."""
 _OWN_LOOP = "{} has a loop and data loaders of its own, which an estimate cannot run; return the model and a batch"
 _KERNELS = "the kernels of {} need a GPU; return the model before it is quantized"
 _DETECTION = (

@@ -91,7 +91,7 @@ class Job:
         _require(self.batch % self.accumulate == 0, f"{cut} {self.accumulate} equal parts")
         parts = self.replicate * self.fsdp * self.tensor * self.pipeline * self.expert
         layout = f"{self.replicate} copies x {self.fsdp} shards x {self.tensor} tensor x {self.pipeline} pipeline"
-        layout = f"{layout} x {self.expert} expert ranks: these are {parts}"
+        layout = f"{layout} x {self.expert} expert ranks: these are {parts}; their product must be {self.world_size}"
         _require(parts == self.world_size, f"{self.world_size} ranks cannot be {layout}")
         is_plain = self.microbatches is None and self.schedule == SCHEDULES[0]
         advice = "say --pp, or --accumulate for parts of a batch"

@@ -333,7 +333,7 @@ class MonitorLog:
     signal: Signal | None = None
     gaps: list[LogGap] = field(default_factory=list)
     damaged_lines: int = 0
-    """Records that could not be read and were left out: a kill leaves at most one, at the end."""
+    """Records that could not be read and were left out, beside the one at the end that a kill has cut off."""
 
     @property
     def has_ended(self) -> bool:
@@ -347,13 +347,14 @@ def read_monitor_log(path: str | os.PathLike[str]) -> MonitorLog:
     Raises:
         FileFormatError: Not one line of the file is a monitor log's.
     """
-    log = MonitorLog()
+    log, is_cut_off = MonitorLog(), False
     with open_regular(path) as file:
         for line in lines_of(file):
             if line.strip():
-                parse_line(line, log)
+                is_cut_off = not (parse_line(line, log) or line.endswith(b"\n"))
     if log.damaged_lines and not any((log.headers, log.rows, log.findings, log.windows, log.end)):
         raise FileFormatError(f"{Path(path)}: not a monitor log of tbmem")
+    log.damaged_lines -= is_cut_off  # who follows a run that is still being written waits for the rest of it
     return log
 
 

@@ -71,7 +71,9 @@ def running_shell() -> Any:
     try:
         from IPython import get_ipython
     except ImportError as error:
-        raise MissingDependencyError("tbmem.show needs IPython: pip install 'tbmem[notebook]'") from error
+        raise MissingDependencyError(
+            "tbmem.show needs IPython (tbmem's extra notebook): pip install ipython"
+        ) from error
     shell = get_ipython()
     if shell is None:
         raise UsageError("tbmem.show: no notebook is running here; tbmem report RUN --html FILE writes the same page")

@@ -17,6 +17,7 @@ from tbmem.model.monitor_log import LogRecord, SampleRow
 from tbmem.model.run_summary import Peak
 from tbmem.model.sample import MemorySample
 from tbmem.present.scalars import scalar_values, summary_values
+from tbmem.requirements import packages_of
 from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.worker import Worker
 
@@ -138,7 +139,8 @@ def _load(text: str) -> MetricSink:
         make = entry.load()
     except ImportError as error:
         package = entry.dist.name if entry.dist is not None else "tbmem"
-        reason = f"output.sinks: {name} cannot be loaded ({error}): pip install '{package}[{name}]'"
+        install = packages_of(name, package) or f"'{package}[{name}]'"
+        reason = f"output.sinks: {name} cannot be loaded ({error}): pip install {install}"
         raise MissingDependencyError(" ".join(reason.split())) from error
     try:
         sink: MetricSink = make(target) if target else make()

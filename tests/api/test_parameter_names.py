@@ -16,12 +16,19 @@ def estimated(model: str, world_size: int = 1) -> str:
     """Estimate."""
     if world_size < 1:
         raise UsageError(f"--world-size {world_size}: {model} needs one, as in --world-size 2 (mpirun --np 2)")
+    if world_size > 8:
+        raise UsageError("write --model {} where its value belongs")
     return model
 
 
 def test_an_option_is_a_parameter_and_others_stay() -> None:
     with pytest.raises(UsageError, match=r"^world_size 0: gpt2 needs one, as in world_size 2 \(mpirun --np 2\)$"):
         estimated("gpt2", world_size=0)
+
+
+def test_an_option_of_the_program_that_is_advised_stays() -> None:
+    with pytest.raises(UsageError, match=r"^write --model \{\} where"):
+        estimated("gpt2", world_size=16)
 
 
 def test_the_function_stays_what_it_is() -> None:

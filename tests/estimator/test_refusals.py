@@ -6,6 +6,7 @@ from pathlib import Path
 from types import TracebackType
 
 import pytest
+import torch
 
 from tbmem.errors import UsageError
 from tbmem.estimator.refusals import REHEARSE, explain
@@ -51,6 +52,15 @@ def test_a_division_over_ranks_is_the_users_only_if_the_user_called_it() -> None
 
     assert "the factory divides the model over ranks itself (fully_shard)" in by_user
     assert of_torch == "--model train.py:make: train.py:1: RuntimeError: no group"
+
+
+def test_operands_that_do_not_fit_ask_for_the_batch() -> None:
+    with pytest.raises(RuntimeError) as raised:
+        torch.nn.Linear(10, 10)(torch.ones(4, 7))
+
+    line = explain(JOB, raised.value)
+
+    assert line.endswith("; is the batch that the factory returns of the shape that the model takes?")
 
 
 def test_an_error_of_tbmem_is_its_own_line() -> None:

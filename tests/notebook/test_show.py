@@ -98,7 +98,7 @@ def test_without_ipython_it_says_what_to_install() -> None:
 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
 
-    message = "tbmem.show needs IPython: pip install 'tbmem[notebook]'"
+    message = "tbmem.show needs IPython (tbmem's extra notebook): pip install ipython"
     assert done.stderr.splitlines()[-1] == f"tbmem.errors.{MissingDependencyError.__name__}: {message}"
 
 

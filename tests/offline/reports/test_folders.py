@@ -185,7 +185,7 @@ def test_without_matplotlib_there_are_all_files_but_the_pictures(
     report = write_report(source, out=tmp_path / "results", on_skip=passed_over.append)
     # then
     assert {path.name for path in report.folder.iterdir()} == FILES - set(PICTURES)
-    line = 'drawing them needs matplotlib: pip install "tbmem[plots]"'
+    line = "drawing them needs matplotlib (tbmem's extra plots): pip install 'matplotlib>=3.8'"
     assert passed_over == [f"pictures: {line}"]
     readme = (report.folder / "README.md").read_text()
     assert f"No pictures: {line}" in readme
