@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -63,6 +64,12 @@ class Browser:
             self.enter()
         self.until(f"document.querySelector('main')?.dataset.drawn === {view!r}")
         self.waited = time.monotonic() - begin
+
+    def close_page(self) -> None:
+        """Leave the page, which asks for nothing from then on, and forget what it complained of."""
+        self._driver.switch_to.default_content()
+        self._driver.get("about:blank")
+        self.complaints()
 
     def load(self, address: str) -> None:
         """Open an address anew."""
@@ -162,6 +169,17 @@ class Browser:
         """Move the pointer onto an element, given as shares of its width and height."""
         actions = self._to(css, across, down)
         (actions.click() if click else actions).perform()
+
+    def point_until(self, css: str, across: float, down: float, code: str, seconds: float = 60) -> None:
+        """Point onto an element until an expression is true: the page may draw it again right after the first time."""
+
+        def pointed() -> bool:
+            self.point(css, across + 0.001 * next(moves), down)
+            self.rest(0.3)
+            return bool(self.script(code))
+
+        moves = cycle((0, 1))
+        self._until(pointed, code, seconds)
 
     def drag(self, css: str, begin: float, end: float, down: float = 0.5) -> None:
         """Drag across an element, given as shares of its width."""

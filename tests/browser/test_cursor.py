@@ -201,8 +201,7 @@ def test_the_lower_chart_shows_segments_by_pool_with_their_stack(page: Browser, 
 
 
 def test_charts_blocks_and_stack_are_on_the_first_screen(page: Browser) -> None:
-    page.point(LOW, 0.2, 0.6)
-    page.until(STACK)
+    page.point_until(LOW, 0.2, 0.6, STACK)
     page.script("scrollTo(0, 0) || true")
 
     bottoms = page.script(

@@ -81,11 +81,12 @@ class Training:
 
 
 @pytest.fixture
-def training(logdir: Path) -> Iterator[Training]:
+def training(logdir: Path, browser: Browser) -> Iterator[Training]:
     """A run that grows by 256 KiB a step: by one per cent in 400 steps."""
     running = Training(logdir / "now", 256 << 10)
     yield running
     running.kill()
+    browser.close_page()  # a page that goes on asking would not find the run
     shutil.rmtree(logdir / "now")
 
 
