@@ -8,11 +8,10 @@ from dataclasses import replace
 from statistics import median_low
 from typing import NamedTuple
 
-from tbmem.analysis.detector.spike_test import WINDOW, Excursion, ExcursionKind
+from tbmem.analysis.detector.spike_test import FEW, WINDOW, Excursion, ExcursionKind
 
 _PEAKS = 4 * WINDOW
 """Peaks that are remembered: an excursion of the first steps, or one outside a period, is reported late."""
-_FEW = 8  # steps before an excursion, below which others tell what is usual as well
 _NOTICEABLE = 0.1  # part of an excursion's height from which on what malloc had kept free is mentioned
 _MAY_BE_PAGES = 0.5
 """Part of an excursion's height from which on it may be pages of the heap that come back, if so many were absent."""
@@ -63,7 +62,7 @@ class ResidentPeaks(deque[ResidentPeak]):
         first, last = excursion.first_step, excursion.last_step
         within = [each for each in self if first <= each.step <= last]
         before = [each for each in self if first - WINDOW <= each.step < first]
-        if len(before) < _FEW and within:
+        if len(before) < FEW and within:  # then others tell what is usual as well
             others = [each for each in self if not first <= each.step <= last]
             # malloc may keep what the excursion has freed, unless it is pages of the heap that have come back
             may_be_pages = within[0].absent > _MAY_BE_PAGES * excursion.height

@@ -36,7 +36,8 @@ _ALMOST = 0.8
 """Part of a spike's height from which on a step counts for a period: of those that are about as high as the least
 spike, chance would pick one to be reported."""
 _AT_ONCE = 0.5  # part of its height that an excursion must rise from one step to the next: what climbs slowly is none
-_FEW = 8  # with fewer steps than this to compare with, an excursion must be ``_FEW_PERCENT`` high
+FEW = 8
+"""With fewer steps than this to compare with, an excursion must be ``_FEW_PERCENT`` high."""
 _FEW_PERCENT = 15.0
 _ENOUGH = 32  # with fewer steps before it an excursion is reported only when there are so many after all
 _FEW_SPREADS = 6.0  # and so many times as high as all of them are apart
@@ -233,7 +234,7 @@ class SpikeTest:
         usual, height = self._usual_of(ordered)
         # the excursions of the first steps are the highest: a second one is no lower for the first
         spread = ordered[-1 - self._early_levels] - ordered[0]
-        if len(ordered) < _FEW:
+        if len(ordered) < FEW:
             height = max(_FEW_PERCENT / 100 * usual, _FEW_SPREADS * spread)
         elif len(ordered) < _ENOUGH:
             height = max(height, _SPREADS * spread)
@@ -279,7 +280,7 @@ class SpikeTest:
             return ()
         self.rebase()
         self._settle(steps, levels)
-        is_known = before >= 2 * _FEW
+        is_known = before >= 2 * FEW
         if is_known:
             self._unshifted = usual + _COMES_BACK * (stays - usual)
         return (Excursion(ExcursionKind.SHIFT, steps[0], steps[-1], stays, usual),) if is_known else ()
@@ -317,7 +318,7 @@ class SpikeTest:
         if not early:
             return ()
         usual, height = self._usual_of(sorted(self._recent))
-        few = _FEW_PERCENT / 100 * usual if len(self._recent) < _FEW else 0.0  # as a window begins
+        few = _FEW_PERCENT / 100 * usual if len(self._recent) < FEW else 0.0  # as a window begins
         least = max(height, few, self._share * usual, self._min_spike)
         for each in sorted(early, key=lambda excursion: excursion.peak):
             if each.peak <= usual + least:
