@@ -15,7 +15,8 @@ from tbmem.model.evidence import Channel
 _SHARE_EXPLAINED = 0.5  # share of the resident memory's growth that malloc must show for it to be the same growth
 _PINNED = 2.0  # times the growth of what is alive by which the resident memory grows where the heap cannot shrink
 _FASTER = 1.05  # times the growth of what is alive from which on memory runs out at the rate of the resident memory
-_LASTS = 64  # judged steps from which on it is known that this goes on
+_LASTS = 128  # judged steps from which on it is known that this goes on
+_MOST = 0.5  # share of the resident memory from which on growth is more than a heap that warms up
 
 
 class ResidentGrowth:
@@ -35,22 +36,29 @@ class ResidentGrowth:
         trend = self._alive.growth.trend
         if channel is not self._host or trend is None or trend.state is not TrendState.LEAK:
             return None
-        return trend if self.beyond(self._alive, trend) is not None else None
+        return trend if self._pinned(trend) is not None else None
 
     def beyond(self, channel: GrowthChannel, trend: Trend) -> float | None:
         """Growth of the resident memory, in bytes, where what is kept pins the heap; ``None`` where it does not.
 
-        Small objects that are kept between large ones that are freed make the heap grow by the large ones.
+        Small objects that are kept between large ones that are freed make the heap grow by the large ones. In the first
+        steps heaps also grow as they warm up: then it must be most of the resident memory.
         """
-        if channel is not self._alive or not self._feed.is_cpu:
-            return None
+        growth = self._pinned(trend) if channel is self._alive and self._feed.is_cpu else None
+        if growth is None or _lasts(trend):
+            return growth
+        level = self._host.level_at(trend.last.step)
+        return growth if level is not None and growth >= _MOST * level else None
+
+    def _pinned(self, trend: Trend) -> float | None:
+        """Growth of the resident memory where it is far above that of what is alive, and of malloc's heap."""
         first, last = trend.first.step, trend.last.step
         level, growth = self._host.level_at(last), self._host.growth_between(first, last)
-        if level is None or growth is None:
+        if level is None or growth is None or not self._feed.is_cpu:
             return None
         # what malloc takes once for a larger step does not go on
         steady = self._host.steady_rate(trend)
-        goes_on = steady is None or steady >= _PINNED * channel.rate(trend)
+        goes_on = steady is None or steady >= _PINNED * self._alive.rate(trend)
         is_large = growth >= max(_PINNED * trend.growth, RESIDENT_GROWTH, self._least_share * level)
         return growth if goes_on and is_large and self._is_of_heap(first, last) else None
 
@@ -73,8 +81,7 @@ class ResidentGrowth:
             return None
         rate, steady = self.rate(trend), self._host.steady_rate(trend)
         is_faster = steady is not None and min(rate, steady) > _FASTER * channel.rate(trend)
-        lasts = trend.last.point.step - trend.first.point.step >= _LASTS
-        return rate if is_faster and lasts else None
+        return rate if is_faster and _lasts(trend) else None
 
     def level_at(self, trend: Trend) -> int:
         """The resident memory at the end of a trend, in bytes."""
@@ -101,3 +108,7 @@ class ResidentGrowth:
         last = min(last, self._feed.heap_size.last_step)
         growth = self._host.growth_between(first, last)
         return growth is not None and self._feed.heap_size.growth(first, last) >= _SHARE_EXPLAINED * growth
+
+
+def _lasts(trend: Trend) -> bool:
+    return trend.last.point.step - trend.first.point.step >= _LASTS

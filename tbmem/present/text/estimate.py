@@ -124,7 +124,8 @@ def _alternatives(estimate: Estimate) -> Iterator[str]:
     if estimate.alternatives:
         yield ""
         several = any(" + " in alternative.change for alternative in estimate.alternatives)
-        yield "With one thing changed, or several together:" if several else "With one thing changed:"
+        place = f" on {estimate.gpu}" if len(estimate.gpus) > 1 else ""
+        yield f"With one thing changed{', or several together' if several else ''}{place}:"
         width = max(40, *(len(alternative.change) for alternative in estimate.alternatives))
         yield f"  {'':<{width}} {'allocated':>12} {'reserved':>12}"
         for alternative in estimate.alternatives:

@@ -84,7 +84,9 @@ def heading_line(summary: RunSummary) -> str:
     ended = "" if status.standing is Standing.ENDED else f", {status.text}"
     steps = f"{summary.steps} step{'' if summary.steps == 1 else 's'}"
     rank = f" on rank {summary.rank}" if summary.rank else ""
-    return f"{steps}{rank} in {format_duration(summary.seconds)}{ended}"
+    counts = ": a step counts where step() is called, under tbmem run where an optimizer steps"
+    advice = "" if summary.steps or ended else counts
+    return f"{steps}{rank} in {format_duration(summary.seconds)}{ended}{advice}"
 
 
 def peak_line(peak: Peak, several_ranks: bool = False) -> str:

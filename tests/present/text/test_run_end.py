@@ -79,7 +79,10 @@ def test_a_run_that_left_nothing_is_one_line() -> None:
     ("changes", "heading"),
     [
         ({"steps": 1}, "1 step in 12.3 s"),
-        ({"steps": 0}, "0 steps in 12.3 s"),
+        (
+            {"steps": 0},
+            "0 steps in 12.3 s: a step counts where step() is called, under tbmem run where an optimizer steps",
+        ),
         ({"rank": 3}, "30 steps on rank 3 in 12.3 s"),
         ({"exception": "ValueError"}, "30 steps in 12.3 s, ended by ValueError"),
         (
