@@ -44,7 +44,7 @@ class ResidentGrowth:
         Small objects that are kept between large ones that are freed make the heap grow by the large ones. In the first
         steps heaps also grow as they warm up: then it must be most of the resident memory.
         """
-        growth = self._pinned(trend) if channel is self._alive and self._feed.is_cpu else None
+        growth = self._pinned(trend) if channel is self._alive else None
         if growth is None or _lasts(trend):
             return growth
         level = self._host.level_at(trend.last.step)

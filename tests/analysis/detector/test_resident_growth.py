@@ -15,11 +15,11 @@ from tbmem.units import GIB, KIB, MIB
 from tests.analysis.detector.test_detector import HEAP, conclusion, feed, heap, kinds, leaking
 
 
-def pinned(steps: int, heap_grows: bool = True) -> list[MemorySample]:
+def pinned(steps: int, heap_grows: bool = True, per_step: int = 20 * MIB) -> list[MemorySample]:
     """What is alive grows by 32 KiB a step, the resident memory by 20 MiB: through malloc's heap, or beside it."""
     levels = leaking(steps, 32 * KIB)
-    reserved = [2 * HEAP + (20 * MIB if heap_grows else 32 * KIB) * step for step in range(steps)]
-    return heap(levels, reserved=reserved, host_rss=[300 * MIB + 20 * MIB * step for step in range(steps)])
+    reserved = [2 * HEAP + (per_step if heap_grows else 32 * KIB) * step for step in range(steps)]
+    return heap(levels, reserved=reserved, host_rss=[300 * MIB + per_step * step for step in range(steps)])
 
 
 def test_what_pins_the_heap_is_one_leak_of_the_resident_memorys_size() -> None:
@@ -46,6 +46,21 @@ def test_what_pins_the_heap_is_one_leak_of_the_resident_memorys_size() -> None:
     assert "held by list 'losses' in train()" in verdict.message
     assert "of it is alive, 98 % of that explained" in verdict.message  # the holder's share is not the resident rate's
     assert verdict.evidence["steps_left"] == pytest.approx(8 * GIB / (20 * MIB), rel=0.1)
+
+
+@pytest.mark.parametrize(("steps", "rate"), [(100, 32 * KIB), (300, MIB)])
+def test_a_heap_that_may_only_warm_up_is_no_measure_of_a_leak(steps: int, rate: int) -> None:
+    # given: the resident memory grows by 1 MiB a step, in the first 100 steps by a quarter of what it is
+    samples = pinned(steps, per_step=MIB)
+    detector = Detector(awaits_evidence=True)
+    feed(detector, samples[:40])
+    suspicion = next(each for each in detector.suspicions if each.channel is Channel.ALLOCATED)
+    # when
+    (leak,) = detector.conclude(suspicion, conclusion(Outcome.CONFIRMED, share=0.98))
+    feed(detector, samples[40:])
+    # then
+    assert leak.evidence["bytes_per_step"] == pytest.approx(32 * KIB, rel=0.1)
+    assert detector.verdict().evidence["bytes_per_step"] == pytest.approx(rate, rel=0.1)
 
 
 def test_a_leak_that_pins_the_heap_is_told_again_when_four_times_as_much_is_resident() -> None:
