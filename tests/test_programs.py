@@ -85,7 +85,11 @@ def test_sharded_tensors_do_not_end_the_profiler(programs: Path, tmp_path: Path)
     assert torchrun is not None
     launcher = (torchrun, "--standalone", "--nproc-per-node", "2")
 
-    findings, verdict, said = _findings(programs / "f2.py", tmp_path, launcher=launcher)
+    # without a rest, the end of gloo's threads aborts one process in six, in plain Python as well (torch 2.13)
+    end = "dist.destroy_process_group()"
+    rested = f"dist.barrier(); import time; time.sleep(0.5); {end}; time.sleep(0.5)"
+
+    findings, verdict, said = _findings(programs / "f2.py", tmp_path, (end, rested), launcher)
 
     assert not _of_kind(findings, "leak", "spike")
     assert verdict["kind"] == "stable"
