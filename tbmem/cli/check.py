@@ -23,8 +23,6 @@ from tbmem.present.text.check_report import gate_annotations, gate_junit, gate_l
 from tbmem.sources.runs.catalog import later_namesake
 from tbmem.units import format_bytes, parse_bytes
 
-_TOLERANCE = "5%"
-
 
 def command(
     path: Annotated[Path, typer.Argument(metavar="RUN|FILE", help="Run folder, or its monitor.jsonl.")],
@@ -49,7 +47,7 @@ def command(
     """Check a run against limits; exit code 0 if all hold, 1 if one does not, 2 if the input is wrong."""
     if update_baseline and baseline is None:
         raise UsageError("--update-baseline needs --baseline FILE, which it writes")
-    allowed = _share("--tolerance", tolerance or _TOLERANCE)
+    allowed = Limits().tolerance if tolerance is None else _share("--tolerance", tolerance)
     if tolerance is not None and (baseline is None or update_baseline):
         raise UsageError("--tolerance is of a comparison; it needs --baseline FILE, without --update-baseline")
     base = _read_baseline(baseline) if baseline is not None and not update_baseline else None

@@ -89,6 +89,7 @@ def test_the_newest_of_several_runs(run: Run, finished_run: Path, tmp_path: Path
         (["RUN", "--max-growth", "1MiB"], "--max-growth: '1MiB' does not say per what; write 1MiB/step"),
         (["RUN", "--tolerance", "much"], "'much' is no percentage"),
         (["RUN", "--tolerance", "-3%"], "'-3%' is no percentage of 0 or more"),
+        (["RUN", "--tolerance", ""], "'' is no percentage of 0 or more"),
         (["RUN", "--no-leak", "--tolerance", "3%"], "it needs --baseline FILE"),
         (["RUN", "--baseline", "nowhere"], "--update-baseline writes one"),
         (["RUN", "--baseline", "text"], "not a baseline"),
