@@ -64,6 +64,7 @@ class Browser:
             self.enter()
         self.until(f"document.querySelector('main')?.dataset.drawn === {view!r}")
         self.waited = time.monotonic() - begin
+        self.settle()
 
     def close_page(self) -> None:
         """Leave the page, which asks for nothing from then on, and forget what it complained of."""
@@ -92,6 +93,13 @@ class Browser:
         self.click(f"#tab-{view}")
         self.until(f"document.querySelector('main')?.dataset.drawn === {view!r}")
         self.until("!document.querySelector('main').hasAttribute('aria-busy')")
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait for two frames: a canvas gets its size and its picture in the frame after its view is drawn."""
+        self._driver.execute_async_script(
+            "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done()))"
+        )
 
     def script(self, code: str, *values: Any) -> Any:
         """Value of an expression in the page."""
@@ -170,11 +178,13 @@ class Browser:
         actions = self._to(css, across, down)
         (actions.click() if click else actions).perform()
 
-    def point_until(self, css: str, across: float, down: float, code: str, seconds: float = 60) -> None:
+    def point_until(
+        self, css: str, across: float, down: float, code: str, *, click: bool = False, seconds: float = 60
+    ) -> None:
         """Point onto an element until an expression is true: the page may draw it again right after the first time."""
 
         def pointed() -> bool:
-            self.point(css, across + 0.001 * next(moves), down)
+            self.point(css, across + 0.001 * next(moves), down, click=click)
             self.rest(0.3)
             return bool(self.script(code))
 

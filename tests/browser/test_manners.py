@@ -103,8 +103,7 @@ def test_what_is_clicked_is_shown_where_one_looks(
 
     file = "host_rank0.1.snapshot.pickle"
     browser.open(address(server, "segments", run="gpu", file=file), "segments")
-    browser.point(".block-map canvas", 0.2, 0.02, click=True)
-    browser.until("document.querySelector('.detail .facts') !== null")
+    browser.point_until(".block-map canvas", 0.2, 0.02, "document.querySelector('.detail .facts') !== null", click=True)
     assert visible(".detail .facts")
     browser.size()
 

@@ -77,8 +77,7 @@ def test_a_snapshot_of_a_gpu_shows_segments_to_scale(browser: Browser, server: S
     looking.see_segments(browser, ask, "gpu", file)
     browser.point(".block-map canvas", 0.2, 0.02)
     looking.has(browser, ".segments", "64.00 MiB", "allocated")
-    browser.point(".block-map canvas", 0.2, 0.02, click=True)
-    browser.until("document.querySelector('.detail .facts') !== null")
+    browser.point_until(".block-map canvas", 0.2, 0.02, "document.querySelector('.detail .facts') !== null", click=True)
     looking.has(browser, ".detail", "64.00 MiB", "attention.py:7")
     browser.picture("tab-segments-gpu")
     assert browser.complaints() == []
