@@ -119,14 +119,19 @@ def report(
     """
     for path in (source, *more, *(each for each in (out, html, rules) if each is not None)):
         path_text(path)
+    options = _Options(rules, executor, on_skip)
     alone = [source, *more] if more else [found] if (found := recordings_alone(source)) is not None else []
     if html is not None and len(alone) > 1:
         raise UsageError(f"html={os.fspath(html)}: one page holds one recording or run; say out=DIR for several")
     if alone:
         made = report_recordings(*alone, out=out, name=name, rules=rules, executor=executor, on_skip=on_skip)
     else:
-        made = _report_run(source, out, name, recordings, _Options(rules, executor, on_skip))
-    return made if html is None else replace(made, page=str(write_html(source, html)))
+        made = _report_run(source, out, name, recordings, options)
+    if html is None:
+        return made
+    is_read_for_page = not alone and not recordings and out is None  # otherwise what was skipped is known
+    page = write_html(source, html, on_skip=options.skip if is_read_for_page else None)
+    return replace(made, page=str(page), skipped=tuple(options.skipped) or made.skipped)
 
 
 def report_recordings(
@@ -189,11 +194,12 @@ class _Options:
 
     def __init__(self, rules: Path | None, executor: Executor | None, on_skip: Callable[[str], None] | None) -> None:
         table = load_rules(rules) if rules is not None else None
-        self.values: dict[str, Any] = {"table": table, "executor": executor, "on_skip": self._skip}
+        self.values: dict[str, Any] = {"table": table, "executor": executor, "on_skip": self.skip}
         self.skipped: list[str] = []
         self._on_skip = on_skip
 
-    def _skip(self, reason: str) -> None:
+    def skip(self, reason: str) -> None:
+        """Keep the reason and pass it on."""
         self.skipped.append(reason)
         if self._on_skip is not None:
             self._on_skip(reason)

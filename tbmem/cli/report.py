@@ -33,10 +33,10 @@ def command(
     from tbmem.offline.reports.pages import write_html
 
     if html is not None and not as_json and recordings_alone(run) is None:
-        _print(report(run, html=html, recordings=False))
+        _print(report(run, html=html, recordings=False, on_skip=skipped))
         return
     if html is not None:
-        path = write_html(run, html)
+        path = write_html(run, html, on_skip=skipped)
         figures = {"html": str(path), "bytes": path.stat().st_size}
         typer.echo(json.dumps(figures) if as_json else f"wrote {path}: open it in a browser, it needs no network")
         return

@@ -8,6 +8,9 @@ from tbmem.model.finding import Finding
 from tbmem.model.html_display import HtmlDisplay
 from tbmem.units import format_bytes, format_duration
 
+WHAT_COUNTS = "a step counts where step() is called, under tbmem run where an optimizer steps"
+"""For a run without a step."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:

@@ -150,5 +150,6 @@ def test_a_file_in_the_place_of_a_folder_is_told(run: Run, tmp_path: Path) -> No
     # when
     done = run("analyze", recording, "--out", taken)
     # then
-    assert (done.code, done.err) == (2, f"tbmem analyze: {taken}: this is a file; name a folder\n")
+    said = f"tbmem analyze: {taken}: no report can be written there: this is a file; --out names a folder\n"
+    assert (done.code, done.err) == (2, said)
     assert taken.read_text() == "a: 1\n"

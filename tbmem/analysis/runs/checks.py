@@ -12,6 +12,7 @@ from tbmem.analysis.runs.run_status import RankState, Standing, rank_status, ski
 from tbmem.errors import UsageError
 from tbmem.model.finding import FindingKind
 from tbmem.model.monitor_log import gap_notes
+from tbmem.model.run_summary import WHAT_COUNTS
 from tbmem.units import format_bytes, format_signed
 
 _CERTAIN_STEPS = 100
@@ -57,7 +58,7 @@ def check_run(states: Sequence[RankState], limits: Limits, now: float = 0.0) -> 
     if not devices:
         skipped = sum(state.skipped for state in states)
         damage = f"; {skipped_note(skipped)}" if skipped else ""
-        raise UsageError(f"no step was logged in this run: there is nothing to check{damage}")
+        raise UsageError(f"no step was logged in this run, so there is nothing to check; {WHAT_COUNTS}{damage}")
     results = [result for state, device in devices for result in _check_device(state, device, limits)]
     if limits.complete:
         results += [_check_end(state, now) for state in states]

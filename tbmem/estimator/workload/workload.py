@@ -174,6 +174,9 @@ def _from_factory(job: Job, factory: Callable[..., Any]) -> Workload:
         raise UsageError(
             f"--model {job.model}: return (model, batch[, loss[, optimizer[, step]]]) or a dict with these keys"
         )
+    if isinstance(made["batch"], (torch.optim.Optimizer, nn.Module)) or inspect.isroutine(made["batch"]):
+        got = type(made["batch"]).__name__
+        raise UsageError(f"--model {job.model}: the second value that a factory returns is the batch; this is {got}")
     if unknown := set(made) - set(_KEYS):
         raise UsageError(f"--model {job.model}: {', '.join(sorted(unknown))}? There are {', '.join(_KEYS)}")
     return Workload(

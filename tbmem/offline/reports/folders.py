@@ -19,7 +19,7 @@ from tbmem.analysis.recordings.category_rules import CategoryTable
 from tbmem.analysis.recordings.result import Analysis
 from tbmem.analysis.runs.comparison import odd_one
 from tbmem.analysis.runs.run_report import RunReport, run_report
-from tbmem.errors import FileFormatError
+from tbmem.errors import FileFormatError, RunFolderError
 from tbmem.model.files import PARTIAL_SUFFIX
 from tbmem.model.redaction import NOTHING_REDACTED, Redaction
 from tbmem.offline.analyze import analyze_recording, each, without_rows
@@ -54,11 +54,16 @@ def write_folder(
     the parent folder ``out`` if that is new.
 
     Raises:
+        RunFolderError: The folder ``out`` cannot be made.
         OSError: It cannot be written.
     """
     parent = Path(out).expanduser()
     missing = [folder for folder in (parent, *parent.parents) if not folder.exists()]
-    parent.mkdir(parents=True, exist_ok=True)
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = "this is a file" if isinstance(error, FileExistsError) else error.strerror
+        raise RunFolderError(f"{parent}: no report can be written there: {reason}; --out names a folder") from error
     title = f"{time.strftime('%Y%m%d_%H%M%S', time.localtime(moment))}_{clean_name(name)}"
     folder, final = parent / f".{title}.{os.getpid()}{PARTIAL_SUFFIX}", parent / title
     try:

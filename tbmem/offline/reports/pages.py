@@ -48,26 +48,41 @@ _MIN_PEAK_FRACTION = 0.001
 """Fraction of the largest peak below which a device is left out: a GPU's trace has a few bytes on the CPU."""
 
 
-def write_html(run: str | os.PathLike[str], path: str | os.PathLike[str], now: Callable[[], float] = time.time) -> Path:
+def write_html(
+    run: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    now: Callable[[], float] = time.time,
+    on_skip: Callable[[str], None] | None = None,
+) -> Path:
     """Write the page of a run, or of recordings without a live log, as one file.
+
+    Args:
+        run: The run's folder, or recordings.
+        path: The page.
+        now: The moment that the page names, in seconds.
+        on_skip: Called with the reason, in one line, for which a recording of the run is not on the page.
 
     Raises:
         FileFormatError: There is no such run, or its log is damaged.
         UsageError: There are several runs in the folder.
         RunFolderError: The file cannot be written.
     """
-    return write_file(path, page_html(run, now).encode())
+    return write_file(path, page_html(run, now, on_skip).encode())
 
 
-def page_html(run: str | os.PathLike[str], now: Callable[[], float] = time.time) -> str:
-    """The page of a run, or of recordings without a live log; errors as in ``write_html``."""
+def page_html(
+    run: str | os.PathLike[str],
+    now: Callable[[], float] = time.time,
+    on_skip: Callable[[str], None] | None = None,
+) -> str:
+    """The page of a run, or of recordings without a live log; arguments and errors as in ``write_html``."""
     written, alone = format_moment(now()), recordings_alone(run)
     if alone is None:
         logs = read_run(run)
-        return run_html(logs.folder, logs.name, written)
+        return run_html(logs.folder, logs.name, written, on_skip)
     if alone.is_dir():
         folder = alone.absolute()
-        return run_html(folder, folder.name or "run", written)
+        return run_html(folder, folder.name or "run", written, on_skip)
     return analysis_html(subject_of(analyze(alone)), written)
 
 
@@ -84,13 +99,19 @@ def logdir_html(logdir: str | os.PathLike[str], now: Callable[[], float] = time.
     return runs_html(shown, Path(logdir).name or "runs", format_moment(now()), note)
 
 
-def run_html(folder: Path, name: str, written: str) -> str:
+def run_html(folder: Path, name: str, written: str, on_skip: Callable[[str], None] | None = None) -> str:
     """The page of the run in a folder."""
-    return runs_html([Root(folder, own_run=name)], name, written)
+    return runs_html([Root(folder, own_run=name)], name, written, on_skip=on_skip)
 
 
-def runs_html(folders: Sequence[Root], title: str, written: str, note: str = "") -> str:
-    """The page of some runs, given by their folders."""
+def runs_html(
+    folders: Sequence[Root],
+    title: str,
+    written: str,
+    note: str = "",
+    on_skip: Callable[[str], None] | None = None,
+) -> str:
+    """The page of some runs, given by their folders; ``on_skip`` as in ``write_html``."""
     answers = Answers(Catalog(folders), "report", written)
     names = [folder.own_run for folder in folders if folder.own_run in answers.catalog.runs()]
     if not names:
@@ -98,13 +119,15 @@ def runs_html(folders: Sequence[Root], title: str, written: str, note: str = "")
     index = answers.answer("index", {})
     found: dict[str, Any] = {"index": index}
     for name in names:
-        found |= _run_answers(answers, name, _MAX_RECORDINGS // len(names) or 1, index["notes"])
+        found |= _run_answers(answers, name, _MAX_RECORDINGS // len(names) or 1, index["notes"], on_skip)
     found["overview"] = key_of("overview", {"run": names[0]}) if len(names) == 1 else answers.answer("overview", {})
     index["notes"] += [note] if note else []
     return web_page(f"{title} · tbmem", {"views": _filled_views(found), **found})
 
 
-def _run_answers(answers: Answers, run: str, most: int, notes: list[str]) -> Iterator[tuple[str, Any]]:
+def _run_answers(
+    answers: Answers, run: str, most: int, notes: list[str], on_skip: Callable[[str], None] | None
+) -> Iterator[tuple[str, Any]]:
     """All answers on a run with ``most`` recordings; one that cannot be read is an error in the overview."""
     of_run = f" of {run}" if len(answers.catalog.runs()) > 1 else ""
     recordings = answers.catalog.runs()[run].recordings
@@ -112,8 +135,9 @@ def _run_answers(answers: Answers, run: str, most: int, notes: list[str]) -> Ite
     for recording in recordings[:most]:
         try:
             subjects.append(answers.subject(run, recording.file))
-        except TbmemError:
-            continue
+        except TbmemError as error:
+            if on_skip is not None:
+                on_skip(str(error))
     live: dict[str, list[str]] = {"run": [run], "points": [str(_POINTS)]}
     yield key_of("live", {"run": run}), answers.answer("live", live)
     yield key_of("live", {"run": run, "x": "time"}), answers.answer("live", {**live, "x": ["time"]})

@@ -110,7 +110,8 @@ def _gpus(estimate: Estimate) -> Iterator[str]:
     for each in estimate.gpus:
         sizes = " ".join(f"{format_bytes(size):>12}" for size in (each.peak_reserved, each.needed, each.capacity))
         yield f"  {each.gpu:<16} {sizes}   {each.fit.word}"
-    yield ""
+    if not estimate.alternatives:
+        yield ""
 
 
 def _without_batch(estimate: Estimate) -> str:

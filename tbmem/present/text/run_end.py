@@ -8,7 +8,7 @@ from typing import Any
 
 from tbmem.analysis.runs.run_status import Standing, end_status
 from tbmem.model.finding import Finding
-from tbmem.model.run_summary import Peak, ProfilerCost, RunSummary
+from tbmem.model.run_summary import WHAT_COUNTS, Peak, ProfilerCost, RunSummary
 from tbmem.present.lines import SEPARATOR, device_label, peak_word
 from tbmem.units import format_bytes, format_duration, format_share
 
@@ -84,8 +84,7 @@ def heading_line(summary: RunSummary) -> str:
     ended = "" if status.standing is Standing.ENDED else f", {status.text}"
     steps = f"{summary.steps} step{'' if summary.steps == 1 else 's'}"
     rank = f" on rank {summary.rank}" if summary.rank else ""
-    counts = ": a step counts where step() is called, under tbmem run where an optimizer steps"
-    advice = "" if summary.steps or ended else counts
+    advice = "" if summary.steps or ended else f": {WHAT_COUNTS}"
     return f"{steps}{rank} in {format_duration(summary.seconds)}{ended}{advice}"
 
 

@@ -114,12 +114,12 @@ def test_a_spike_in_a_profiler_window_counts_without_what_tbmem_had_added(make_s
 
 
 def test_a_run_without_steps_cannot_be_judged() -> None:
-    with pytest.raises(UsageError, match="no step was logged in this run: there is nothing to check$"):
+    with pytest.raises(UsageError, match="so there is nothing to check; a step counts where .* an optimizer steps$"):
         check_run([RankState()], Limits(max_peak=1))
     # and where its records are damaged that is told
     damaged = RankState()
     damaged.add(MonitorLog(damaged_lines=2))
-    with pytest.raises(UsageError, match="nothing to check; 2 damaged records of its log left out"):
+    with pytest.raises(UsageError, match="optimizer steps; 2 damaged records of its log left out"):
         check_run([damaged], Limits(max_peak=1))
 
 

@@ -72,8 +72,11 @@ def test_names_stay_text(folder: Folder, tmp_path: Path) -> None:
 def test_a_broken_recording_is_an_error_in_the_page(folder: Folder, tmp_path: Path) -> None:
     (folder.path / "a/bad.pickle").write_bytes(b"\x80\x04")
 
-    found = answers_in(write_html(folder.path / "a", tmp_path / "report.html"))
+    skipped: list[str] = []
 
+    found = answers_in(write_html(folder.path / "a", tmp_path / "report.html", on_skip=skipped.append))
+
+    assert [reason.partition(":")[0] for reason in skipped] == ["bad.pickle"]
     assert [one["file"] for one in found["overview?run=a"]["runs"][0]["errors"]] == ["bad.pickle"]
     assert "peak?file=bad.pickle&run=a" not in found
 
