@@ -102,7 +102,10 @@ def _layer_of_file(path: Path) -> Any:
         what = did_you_mean(path.name, PRESETS) or "run 'tbmem config' to print one"
         reason = f"no such config file, and no preset ({', '.join(PRESETS)}); {what}"
         raise _refusal(str(path), reason) from None
-    except (OSError, FileFormatError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        reason = "cannot read this config file: not UTF-8 text; save it as UTF-8, or begin with 'tbmem config'"
+        raise _refusal(str(path), reason) from error
+    except (OSError, FileFormatError) as error:
         reason = getattr(error, "strerror", None) or str(error).removeprefix(f"{path}: ")
         raise _refusal(str(path), f"cannot read this config file: {reason}") from error
     except yaml.YAMLError as error:

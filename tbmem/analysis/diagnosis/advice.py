@@ -27,7 +27,7 @@ ADVICE: Mapping[FindingKind, str] = {
         " and caches that hold tensors; if the workload itself grows, use smaller batches or checkpoint activations"
     ),
     FindingKind.SPIKE: (
-        "examine that step (a longer batch, a validation pass, a checkpoint); with FSDP check for unsharded"
+        "examine such a step (a longer batch, a validation pass, a checkpoint); with FSDP check for unsharded"
         " parameters; activation checkpointing lowers the peak"
     ),
     FindingKind.LEVEL_SHIFT: "expected after unfreezing layers, a larger batch or a longer sequence; otherwise"

@@ -41,6 +41,20 @@ def test_what_is_no_config_of_a_model(text: str, reason: str, tmp_path: Path) ->
     assert reason in refused(path)
 
 
+def test_an_optimizer_is_no_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a factory that returns what a training loop has, in the wrong place
+    (tmp_path / "factory_of_optimizers.py").write_text(
+        "import torch\n\ndef make():\n"
+        "    model = torch.nn.Linear(2, 2)\n    return model, torch.optim.SGD(model.parameters())\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    # when
+    with pytest.raises(UsageError) as raised:
+        make_workload(Job(model="factory_of_optimizers:make"))
+    # then
+    assert "the second value that a factory returns is the batch; this is SGD" in str(raised.value)
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     assert "No such file" in refused(tmp_path / "config.json")
 
