@@ -50,7 +50,7 @@ from tbmem.sources.torch_state.data_loaders import code_in_workers
 from tbmem.sources.torch_state.out_of_memory import out_of_memory_in
 
 PART = "monitor"
-_BATCH_SECONDS, _LEAST_SECONDS = 0.24, 0.08
+_BATCH_SECONDS, _LEAST_SECONDS = 0.5, 0.08
 """Samples of shorter steps are evaluated together, in a long run for the longer time: after a training step the first
 evaluation costs a hundred times the others, because code and data have left the CPU caches."""
 _BATCH_STEPS, _BATCH_SHARE = (5, 240), 1 / 32
@@ -230,7 +230,7 @@ class MemoryMonitor(Lifecycle):
     def step(self, *, profiled: bool = False) -> Sequence[Finding]:
         """Record the end of a step, ``profiled`` if the host's figures include a profiler's memory.
 
-        Returns new findings, usually none. Very short steps are evaluated together, those of 80 to 240 ms.
+        Returns new findings, usually none. Very short steps are evaluated together, those of 80 to 500 ms.
         """
         try:
             return () if self._pid != Process.number else self.advance(profiled)

@@ -22,8 +22,8 @@ PART = "lines at peaks"
 INTERVAL = 0.02
 """Seconds between two looks: as long as between two readings of the peak itself. A look takes 20 µs, and 0.3 ms
 beside a training loop that uses the caches for itself."""
-_SHARE = 0.005
-"""Share of a processor that looks may take: where they are dearer than 0.1 ms they are further apart."""
+_SHARE = 0.003
+"""Share of a processor that looks may take: where they are dearer than 60 µs they are further apart."""
 _SMOOTH = 0.1  # weight of the last look in the mean cost of one
 _PAUSE = 0.25  # seconds between two looks while a profiler window is open, whose trace would show this thread's calls
 _MARGIN = 4 * MIB  # bytes above the level at the last step's end from which on the stack is looked at
