@@ -23,8 +23,8 @@ _CREDIT, _ON_CREDIT, _NOT_DEAR = 0.02, 120, 2e-3
 """... until they have taken so many seconds in all (two thousand readings in a short loop of one's own), and there have
 been so many readings of at most so many seconds, after which a leak has shown, also on a slow machine."""
 _SHORTEST_REST = 0.02
-"""Seconds between two readings after that, however cheap they are, as between two of the resident peak: a sample of both
-takes 0.1 to 0.15 ms during a training run, which is 2 % of a step of 6 ms."""
+"""Seconds between two readings after that, however cheap they are, as between two of the resident peak: a sample of
+both takes 0.1 to 0.15 ms during a training run, which is 2 % of a step of 6 ms."""
 _UNLIMITED = sys.maxsize
 
 _NO_MORE = NOTHING[2:]
