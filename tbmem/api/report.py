@@ -119,19 +119,19 @@ def report(
     """
     for path in (source, *more, *(each for each in (out, html, rules) if each is not None)):
         path_text(path)
-    options = _Options(rules, executor, on_skip)
     alone = [source, *more] if more else [found] if (found := recordings_alone(source)) is not None else []
     if html is not None and len(alone) > 1:
         raise UsageError(f"html={os.fspath(html)}: one page holds one recording or run; say out=DIR for several")
     if alone:
         made = report_recordings(*alone, out=out, name=name, rules=rules, executor=executor, on_skip=on_skip)
     else:
-        made = _report_run(source, out, name, recordings, options)
+        made = _report_run(source, out, name, recordings, _Options(rules, executor, on_skip))
     if html is None:
         return made
-    is_read_for_page = not alone and not recordings and out is None  # otherwise what was skipped is known
-    page = write_html(source, html, on_skip=options.skip if is_read_for_page else None)
-    return replace(made, page=str(page), skipped=tuple(options.skipped) or made.skipped)
+    was_analyzed = bool(alone) or recordings or out is not None  # then what was skipped is known
+    of_page = _Options(None, None, on_skip)
+    page = write_html(source, html, on_skip=None if was_analyzed else of_page.skip)
+    return replace(made, page=str(page), skipped=(*made.skipped, *of_page.skipped))
 
 
 def report_recordings(
