@@ -81,11 +81,12 @@ def _run(cases: Sequence[SweepCase], output: Path, device: str, notes: tuple[str
     from tbmem.estimator.sweep import render_tables, sweep, tables_folder, to_json
     from tbmem.present.text.sweep import cell_line
 
+    results = sweep(cases, output, _gpu(device), notes)
     for note in notes:
         print(note, file=sys.stderr)
     cells: tuple[SweepCell, ...] = ()
     try:
-        for result in sweep(cases, output, _gpu(device), notes):
+        for result in results:
             cells = result.cells
             print(cell_line(cells[-1]), file=sys.stderr, flush=True)
     except KeyboardInterrupt:

@@ -67,7 +67,7 @@ _TEXTS = {
 def sweep(
     cases: Sequence[SweepCase], output: Path, gpu: Gpu | None = None, notes: tuple[str, ...] = ()
 ) -> Iterator[Sweep]:
-    """Measure all cases; yields all that was measured so far after each of them, when the tables are rewritten.
+    """Measure all cases; gives all that was measured so far after each of them, when the tables are rewritten.
 
     Args:
         cases: Cases to measure.
@@ -81,14 +81,17 @@ def sweep(
     for case in cases:
         _check_model(case)
     unique = tuple(dict.fromkeys(cases))
-    folder = tables_folder(output)
-    if folder is None and len(unique) > 1:
+    if tables_folder(output) is None and len(unique) > 1:
         raise UsageError(f"--output {output}: {len(unique)} runs cannot share a file; name a folder")
     _check_output(output)
-    predictions = _predictions(unique, gpu)
-    models = {case.size: model_facts(case.size) for case in unique}
+    return _measured(unique, output, gpu, notes)
+
+
+def _measured(cases: Sequence[SweepCase], output: Path, gpu: Gpu | None, notes: tuple[str, ...]) -> Iterator[Sweep]:
+    folder, predictions = tables_folder(output), _predictions(cases, gpu)
+    models = {case.size: model_facts(case.size) for case in cases}
     result = Sweep(device=gpu.name if gpu is not None else "cpu", cells=(), models=models, notes=notes)
-    for case, stem in zip(unique, file_stems(unique), strict=True):
+    for case, stem in zip(cases, file_stems(cases), strict=True):
         suffix = "_snapshot.pickle" if case.kind == "cuda" else TIMELINE_SUFFIX
         cell = _cell(case, output if folder is None else folder / f"{stem}{suffix}", predictions[case])
         result = replace(result, cells=(*result.cells, cell))

@@ -113,6 +113,7 @@ def test_where_nothing_can_be_written_nothing_is_begun(
     result = CliRunner().invoke(app, arguments)
 
     assert isinstance(result.exception, UsageError)
+    assert result.stderr == ""
     assert f"--output {tmp_path / output}" in str(result.exception)
     assert words in str(result.exception)
     assert measured == []
@@ -183,6 +184,7 @@ def test_what_is_wrong_is_one_line(
     result = CliRunner().invoke(app, ["sweep", *arguments])
 
     assert isinstance(result.exception, UsageError)
+    assert result.stderr == ""
     assert words in str(result.exception)
     assert "\n" not in str(result.exception)
     assert list(tmp_path.iterdir()) == []

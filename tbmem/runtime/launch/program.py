@@ -84,6 +84,10 @@ class StepCounter:
             self._hook.remove()
             self._hook = None
 
+    def warn_of_others(self) -> None:
+        """Say that only optimizers stepped that the choice does not count."""
+        get_logger().warning(_OTHERS_STEPPED, self.choice, ", ".join(self.seen))
+
     def _after_step(self, optimizer: torch.optim.Optimizer) -> None:
         if (self._leader is not None and self._leader() is optimizer) or self._is_elected(optimizer):
             self._others = 0
@@ -123,6 +127,8 @@ class StepCounter:
             if self._leader is not None:
                 get_logger().info("steps are counted by another optimizer from here on: %s", kind)
             self._leader = weakref.ref(optimizer)
+        elif self._leader is None and self._others == _MAX_OTHER_STEPS:
+            self.warn_of_others()  # now, not only at the end of a long training
         return is_chosen
 
     def _note_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
@@ -151,9 +157,8 @@ class OptimizerRun:
 
     def warn_of_no_step(self, *, if_none_stepped: bool) -> None:
         """Say why no step was seen; of a program in which no optimizer steps at all only ``if_none_stepped``."""
-        stepped = ", ".join(self._steps.seen)
-        if stepped:
-            get_logger().warning(_OTHERS_STEPPED, self._steps.choice, stepped)
+        if self._steps.seen:
+            self._steps.warn_of_others()
         elif if_none_stepped:
             get_logger().warning(_NO_OPTIMIZER)
 

@@ -90,6 +90,22 @@ def test_one_that_is_given_up_is_replaced(watch: Watch) -> None:
     assert seen == ["SGD"] + ["Adam"] * 50
 
 
+def test_a_choice_that_no_optimizer_meets_is_reported_while_there_is_time(
+    watch: Watch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # given a class's name with a typing error
+    seen = watch("Adm")
+    optimizer = _optimizer(torch.optim.Adam)
+
+    for _ in range(300):
+        optimizer.step()
+
+    # then it is said once, after a hundred steps, not only when the training has ended
+    assert seen == []
+    (warning,) = caplog.messages
+    assert warning == "no training step was seen: --step-on Adm counts none of the optimizers that stepped (Adam)"
+
+
 def test_one_that_is_gone_is_replaced_at_once(watch: Watch) -> None:
     seen = watch()
     old = _optimizer(torch.optim.SGD)
