@@ -14,8 +14,8 @@ at the end of the program with it than of the sound one, both plain and after ma
 each step ("kept"). "growth" is that of the watched run's resident memory, without tbmem's own, in the second half of
 its steps: the median slope between them, in which memory that is free counts.
 
-With ``--long --together`` some programs run for a minute or more, plain and watched at the same time: what a machine is
-slowed by then slows both, and their processor time can be compared.
+With ``--long --together`` some programs run for a minute or more, plain and watched at the same time and in turn on the
+same two cores: what a machine is slowed by then slows both, and their processor time can be compared.
 
 Results are added to FILE, a line of JSON each, and what is there already is not run again.
 """
@@ -43,7 +43,7 @@ from itertools import combinations, zip_longest
 from pathlib import Path
 from typing import Any
 
-from harness import heading, table
+from harness import heading, table, take_turns_on_cores
 from program_recipes import FAULTS, LONG, RECIPES, Fault, Recipe
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -155,7 +155,7 @@ def run_recipe(recipe: Recipe, given: argparse.Namespace) -> dict[str, Any]:
 
     def plain_run() -> Ended:
         with tempfile.TemporaryDirectory() as name:
-            return run(recipe, prepared(recipe, given.checkouts, Path(name)), [])
+            return run(recipe, prepared(recipe, given.checkouts, Path(name)), [], side=0 if given.together else None)
 
     def watched_run() -> tuple[Ended, dict[str, Any]]:
         with tempfile.TemporaryDirectory() as name:
@@ -259,7 +259,7 @@ def watch(
     logs = folder / "tbmem_runs"
     options = ["--config", str(given.config.resolve())] if given.config else []
     command = [str(Path(sys.executable).with_name("tbmem")), "run", *options, "--logdir", str(logs), "--"]
-    ended = run(recipe, folder, command, seconds)
+    ended = run(recipe, folder, command, seconds, side=1 if given.together else None)
     told = read_run(logs)
     told["folder"] = sum(file.stat().st_size for file in logs.rglob("*") if file.is_file())
     told["said"] = [line for line in ended.errors.splitlines() if " tbmem " in line][-12:]
@@ -268,8 +268,10 @@ def watch(
     return ended, told
 
 
-def run(recipe: Recipe, folder: Path, before: Sequence[str], seconds: float | None = None) -> Ended:
-    """Run a program to its end, or interrupt it after its seconds."""
+def run(
+    recipe: Recipe, folder: Path, before: Sequence[str], seconds: float | None = None, side: int | None = None
+) -> Ended:
+    """Run a program to its end, or interrupt it after its seconds; with a ``side`` it takes turns on cores."""
     launcher = list(before) or [sys.executable]
     command = [*launcher, Path(recipe.script).name, *shlex.split(recipe.arguments)]
     paths = [*filter(None, recipe.environment.get("PYTHONPATH", "").split(os.pathsep)), str(STAND_INS)]
@@ -286,7 +288,7 @@ def run(recipe: Recipe, folder: Path, before: Sequence[str], seconds: float | No
             stderr=errors,
             start_new_session=True,
         )
-        interrupted, (status, usage) = _waited(process, began + (seconds or recipe.seconds))
+        interrupted, (status, usage) = _waited(process, began + (seconds or recipe.seconds), side)
         texts = []
         for file in (output, errors):
             file.seek(0)
@@ -302,7 +304,7 @@ def run(recipe: Recipe, folder: Path, before: Sequence[str], seconds: float | No
     )
 
 
-def _waited(process: subprocess.Popen[bytes], until: float) -> tuple[bool, tuple[int, Any]]:
+def _waited(process: subprocess.Popen[bytes], until: float, side: int | None) -> tuple[bool, tuple[int, Any]]:
     """Whether a process was interrupted, its status and what it used; whatever it started is killed."""
     interrupted = killed = False
     while True:
@@ -318,7 +320,9 @@ def _waited(process: subprocess.Popen[bytes], until: float) -> tuple[bool, tuple
         elif now > until + GRACE and not killed:
             killed = True
             _signal(process.pid, signal.SIGKILL)
-        time.sleep(0.05)
+        if side is not None:
+            take_turns_on_cores(process.pid, side)
+        time.sleep(0.05 if side is None else 0.5)
 
 
 def _signal(group: int, number: int) -> None:
