@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-import requests
 import wandb
+from requests.utils import get_netrc_auth
 
 from tbmem.model.finding import Finding, Severity
 from tbmem.runtime.metric_sinks import MetricSink, Point, RunInfo, Summary
@@ -24,7 +24,7 @@ class WandbSink(MetricSink):
 
     def open(self, run: RunInfo) -> None:
         """Begin a run if the program has none; offline without a key, for which wandb would ask on the terminal."""
-        key = requests.utils.get_netrc_auth("https://api.wandb.ai")
+        key = get_netrc_auth("https://api.wandb.ai")
         how = wandb.Settings() if key or _KEYS & os.environ.keys() else wandb.Settings(mode="offline")
         self._own = None if wandb.run else wandb.init(name=run.label, dir=run.folder, settings=how, reinit="create_new")
         self._rows, self._row = list[dict[str, float]](), dict[str, float]()  # all; the one not logged by the program
