@@ -14,13 +14,13 @@ Loaded by pytest in every session, so tbmem's runtime is only imported by tests 
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
 from tbmem.errors import ConfigError
+from tbmem.model.sample import INDEXED_DEVICE
 from tbmem.units import format_bytes, format_signed, parse_bytes
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ _METER = pytest.StashKey["MemoryMeter"]()
 _IS_REPEATED = pytest.StashKey[bool]()
 _FEWEST_STEPS = 8
 _NAMED = 3
-_DEVICE = re.compile(r"cpu|mps|[a-z]\w*:\d+")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -197,5 +196,5 @@ def _no_leak(steps: int = 20, max_growth: int | str = "1 KiB", device: str | Non
 
 def _check_device(device: object) -> None:
     """Reject invalid device names; a valid device that is absent skips the test."""
-    if device is not None and not (isinstance(device, str) and _DEVICE.fullmatch(device)):
+    if device is not None and not (isinstance(device, str) and INDEXED_DEVICE.fullmatch(device)):
         raise ValueError(f"device={device!r} is no device; write 'cpu' or 'cuda:0'")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
+
+INDEXED_DEVICE = re.compile(r"cpu|mps|[a-z]\w*:\d+")
+"""Name of one device, as samples have it: torch's ``'cuda'`` is any of them."""
 
 
 class MemorySample(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tbmem.interruption import raise_interruption
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.model.sample import MemorySample
+from tbmem.model.sample import INDEXED_DEVICE, MemorySample
 from tbmem.units import format_bytes
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ else:
     _StreamHandler, _LoggerAdapter = logging.StreamHandler, logging.LoggerAdapter  # no parameter in Python 3.10
 
 LOGGER_NAME = "tbmem"
-_DEVICE = re.compile(r"cpu|mps|[a-z]+:\d+")
 SEPARATOR = " · "
 
 
@@ -39,7 +37,7 @@ def device_label(device: str) -> str:
 def note_line(note: str) -> str:
     """A note on a device under the name that tables give it: ``'cuda:0: no history'`` as ``'GPU 0: no history'``."""
     device, colon, text = note.partition(": ")
-    return f"{device_label(device)}{colon}{text}" if _DEVICE.fullmatch(device) else note
+    return f"{device_label(device)}{colon}{text}" if INDEXED_DEVICE.fullmatch(device) else note
 
 
 def memory_line(sample: MemorySample) -> str:

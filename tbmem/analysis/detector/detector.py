@@ -15,7 +15,7 @@ from tbmem.analysis.detector.forecast import Forecast
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import WORSE, Change
 from tbmem.analysis.detector.recorded_peaks import Confirms, unconfirmed
-from tbmem.analysis.detector.resident_growth import ResidentGrowth
+from tbmem.analysis.detector.resident_growth import SHARE_EXPLAINED, ResidentGrowth
 from tbmem.analysis.detector.spike_test import ExcursionEvent, ExcursionKind
 from tbmem.analysis.detector.trend import Trend, TrendState
 from tbmem.analysis.detector.verdict_history import VerdictHistory
@@ -25,8 +25,7 @@ from tbmem.model.evidence import Channel, Conclusion, Outcome, RunningAt, Suspic
 from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.sample import MemorySample
 
-_SHARE_EXPLAINED = 0.5  # share of one channel's growth that another must show for it to be the same growth
-_SHARE_OF_TWIN = 0.3  # the same where that grows as well: Python's own objects lie outside of malloc's heap
+_SHARE_OF_TWIN = 0.3  # SHARE_EXPLAINED where that grows as well: Python's own objects lie outside of malloc's heap
 _SPREADS, _WIDE_SPREADS = 3.0, 2.0
 """Times the usual difference of levels in a block, and that of the second widest, by which they must grow to be a leak
 without a holder."""
@@ -321,7 +320,7 @@ class Detector:
         if standing is None and not other.is_read_like(channel, trend.first.step):
             return False
         growth = other.growth_between(trend.first.step, trend.last.step)
-        share = 1.0 if is_heap else _SHARE_EXPLAINED if standing is None else _SHARE_OF_TWIN
+        share = 1.0 if is_heap else SHARE_EXPLAINED if standing is None else _SHARE_OF_TWIN
         return growth is not None and growth >= share * trend.growth
 
     def _is_within_spread(self, channel: GrowthChannel, trend: Trend) -> bool:

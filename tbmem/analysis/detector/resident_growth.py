@@ -12,7 +12,8 @@ from tbmem.analysis.detector.growth_channel import GrowthChannel
 from tbmem.analysis.detector.trend import Trend, TrendState
 from tbmem.model.evidence import Channel
 
-_SHARE_EXPLAINED = 0.5  # share of the resident memory's growth that malloc must show for it to be the same growth
+SHARE_EXPLAINED = 0.5
+"""Share of one channel's growth that another must show for it to be the same growth."""
 _PINNED = 2.0  # times the growth of what is alive by which the resident memory grows where the heap cannot shrink
 _FASTER = 1.05  # times the growth of what is alive from which on memory runs out at the rate of the resident memory
 _LASTS = 128  # judged steps from which on it is known that this goes on
@@ -96,18 +97,18 @@ class ResidentGrowth:
             return False
         first, last = trend.first.step, min(trend.last.step, self._feed.heap_size.last_step)
         growth, alive_growth = self._host.growth_between(first, last), self._alive.growth_between(first, last)
-        if growth is None or alive_growth is None or growth < _SHARE_EXPLAINED * trend.growth:
+        if growth is None or alive_growth is None or growth < SHARE_EXPLAINED * trend.growth:
             return False
         free = self._feed.heap_size.growth(first, last) + self._feed.given_back
         if self._alive.growth.trend is not None:  # else what is alive in some steps is free in others
             free -= alive_growth
-        return free >= _SHARE_EXPLAINED * growth
+        return free >= SHARE_EXPLAINED * growth
 
     def _is_of_heap(self, first: int, last: int) -> bool:
         """Whether resident memory has grown by what malloc holds, up to the last reading of its rationed counters."""
         last = min(last, self._feed.heap_size.last_step)
         growth = self._host.growth_between(first, last)
-        return growth is not None and self._feed.heap_size.growth(first, last) >= _SHARE_EXPLAINED * growth
+        return growth is not None and self._feed.heap_size.growth(first, last) >= SHARE_EXPLAINED * growth
 
 
 def _lasts(trend: Trend) -> bool:
