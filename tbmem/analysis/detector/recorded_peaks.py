@@ -20,6 +20,8 @@ _AFTER = 4
 """Steps after a window that are judged here: elsewhere they define what is usual from then on."""
 _SPREADS = 2.0
 """A spike is so many times as far from the usual as the highest plain step."""
+_UNRECORDED = 2.0
+"""Times a spike's least height that one of a warm-up must have: no trace shows whether tensors or malloc made it."""
 _WINDOWS = 20
 """Windows with high steps that are remembered until the run ends, the last ones."""
 
@@ -46,9 +48,10 @@ class RecordedPeaks:
     step is left out of the peak. It is at least what was recorded until then, unless the program has freed as much. A
     recorded step may be a spike where it passes every plain step, and the lowest of its own window, by a spike's height
     and once more by what was left out. Since the records also lie between the program's blocks, so that malloc needs
-    more for the same tensors, it is one only if its trace shows these, which is known when the run ends. What a spike
-    has freed may stay in malloc's heap: a step in which the resident memory did not rise has none of its own. What is
-    known for a spike of a plain step is no measure for others, nor are the steps after it until malloc gives that back.
+    more for the same tensors, it is one only if its trace shows these, which is known when the run ends; one of a
+    warm-up, which has no trace, must be twice as high. What a spike has freed may stay in malloc's heap: a step in which
+    the resident memory did not rise has none of its own. What is known for a spike of a plain step is no measure for
+    others, nor are the steps after it until malloc gives that back.
 
     Args:
         spike_percent: Height in per cent of the usual peak from which on a step is a spike.
@@ -138,9 +141,14 @@ class RecordedPeaks:
         recorded = [spike for window, plain in self._high for spike in self._spikes(window, window, plain)]
         for spike in sorted(recorded, key=lambda spike: -spike.height)[:_MOST]:
             confirmation = confirms(spike.first_step, spike.height)
-            if confirmation is not None:
+            if confirmation is None:
+                continue
+            if confirmation.file or spike.height >= _UNRECORDED * self._least_height(spike.usual):
                 spikes.append(replace(spike, confirmation=confirmation))
         return spikes
+
+    def _least_height(self, usual: int) -> float:
+        return max(self._share * usual, self._min_spike)
 
     def _judged(self, enough: int) -> list[Excursion]:
         if not self._ended or len(self._plain) < enough:
@@ -159,7 +167,7 @@ class RecordedPeaks:
         """Those of some steps, of a window or after it, that are spikes beside plain ones (step and peak)."""
         peaks = self._without_spikes(plain) or [peak for _, peak in plain]
         usual, most = median_low(peaks), max(peaks)
-        least = max(self._share * usual, self._min_spike)
+        least = self._least_height(usual)
         # of few steps, chance may have picked low ones
         spread = most - (usual if len(peaks) >= _ENOUGH else min(peaks))
         height = max(least, _SPREADS * spread)

@@ -239,3 +239,17 @@ def test_what_malloc_keeps_of_a_plain_steps_spike_hides_none_in_a_window(known: 
         test.note_excursion(Excursion(ExcursionKind.SPIKE, 25, 25, 455 * MIB, USUAL * MIB))
     # when / then
     assert len(test.ended(lambda step, height: RECORDED)) == found
+
+
+@pytest.mark.parametrize(
+    ("height", "confirmation", "found"), [(20, RECORDED, 1), (20, Confirmation(), 0), (40, Confirmation(), 1)]
+)
+def test_a_step_without_a_trace_must_be_twice_as_high(height: int, confirmation: Confirmation, found: int) -> None:
+    # given: a window whose second step is high, of which a trace tells or, in a warm-up, nothing
+    test = RecordedPeaks(spike_percent=5.0, min_spike=16 * MIB)
+    test.note_level(100 * MIB, 0)
+    for step, peak in ((1, USUAL), (2, USUAL + height), (3, USUAL)):
+        test.add_recorded(step, peak * MIB, None, 100 * MIB, 0)
+    test.add_plain(range(4, 54), [USUAL * MIB] * 50, [None] * 50)
+    # when / then
+    assert len(test.ended(lambda step, height: confirmation)) == found
