@@ -49,9 +49,9 @@ class RecordedPeaks:
     recorded step may be a spike where it passes every plain step, and the lowest of its own window, by a spike's height
     and once more by what was left out. Since the records also lie between the program's blocks, so that malloc needs
     more for the same tensors, it is one only if its trace shows these, which is known when the run ends; one of a
-    warm-up, which has no trace, must be twice as high. What a spike has freed may stay in malloc's heap: a step in which
-    the resident memory did not rise has none of its own. What is known for a spike of a plain step is no measure for
-    others, nor are the steps after it until malloc gives that back.
+    warm-up, which has no trace, must be twice as high. What a spike has freed may stay in malloc's heap: a step in
+    which the resident memory did not rise has none of its own. What is known for a spike of a plain step is no measure
+    for others, nor are the steps after it until malloc gives that back.
 
     Args:
         spike_percent: Height in per cent of the usual peak from which on a step is a spike.
