@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import json
 import socket
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -42,7 +43,10 @@ def command(
     plain: Annotated[bool, typer.Option("--plain", help="The view without keys, also where textual is there.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the memory of running or finished runs, until the run ends or Ctrl-C is pressed."""
+    """Show the memory of running or finished runs, until the run ends or Ctrl-C is pressed.
+
+    Into a file or a pipe the current state is printed once.
+    """
     updates = _updates(_folder(path), show_all)
     runs, is_over = next(updates)
     console = Console()
@@ -52,6 +56,8 @@ def command(
     gpus = GpuProcesses()
     try:
         if once or not console.is_terminal:
+            if not (once or is_over):
+                print("the output is no terminal: the current state, once", file=sys.stderr)
             for line in _lines(runs, gpus, console.width if console.is_terminal else 80, max_lines=None):
                 typer.echo(line.plain)
         elif is_over or plain or not _has_textual():

@@ -87,7 +87,7 @@ def sweep(
     return _measured(unique, output, gpu, notes)
 
 
-def _measured(cases: Sequence[SweepCase], output: Path, gpu: Gpu | None, notes: tuple[str, ...]) -> Iterator[Sweep]:
+def _measured(cases: tuple[SweepCase, ...], output: Path, gpu: Gpu | None, notes: tuple[str, ...]) -> Iterator[Sweep]:
     folder, predictions = tables_folder(output), _predictions(cases, gpu)
     models = {case.size: model_facts(case.size) for case in cases}
     result = Sweep(device=gpu.name if gpu is not None else "cpu", cells=(), models=models, notes=notes)

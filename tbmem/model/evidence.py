@@ -156,6 +156,8 @@ class RunningAt:
     """The user's lines, innermost first; empty if nothing is known."""
     operator: str = ""
     """The function or operator that the innermost Python code, also a library's, was calling; empty if not known."""
+    is_evaluation: bool = False
+    """Whether a module ran in eval mode that is trained before or after."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,10 +76,16 @@ def write_file(path: str | os.PathLike[str], data: bytes) -> Path:
         with atomic_write(target) as partial:
             partial.write_bytes(data)
     except OSError as error:
-        is_missing = isinstance(error, FileNotFoundError)
-        reason = f"there is no folder {target.parent}" if is_missing else error.strerror or error
+        is_missing = not target.parent.is_dir()
+        reason = f"there is no folder {target.parent}" if is_missing else _why_not_made(error)
         raise RunFolderError(f"{path}: cannot be written: {reason}") from error
     return target
+
+
+def _why_not_made(error: OSError) -> str:
+    # /proc says so of every file that is to be made in it
+    is_refused = isinstance(error, FileNotFoundError)
+    return "no file can be made there" if is_refused else error.strerror or str(error)
 
 
 def compress(source: BinaryIO, target: Path) -> None:

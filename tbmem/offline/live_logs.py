@@ -45,6 +45,8 @@ def read_run(path: str | os.PathLike[str]) -> RunLogs:
         raise FileFormatError(f"{path}: a recording, not a run; {_ELSEWHERE}")
     logs = sorted(folder.rglob(MONITOR_LOG)) if folder.is_dir() else [folder]
     if not logs:
+        if not any(folder.iterdir()):
+            raise FileFormatError(f"{path}: this folder is empty; name a run's, such as runs/20261128-101500")
         raise FileFormatError(f"{path}: no live log ({MONITOR_LOG}) in this folder; {_ELSEWHERE}")
     run, *others = sorted({run_folder(log) for log in logs})
     if others:

@@ -132,6 +132,8 @@ class Detector:
             conclusion = replace(conclusion, outcome=Outcome.OPEN)
         before = self._conclusions.get(suspicion.channel)
         self._conclusions[suspicion.channel] = conclusion
+        if suspicion.channel is Channel.ALLOCATED:
+            self._resident.note(conclusion)
         if conclusion.outcome is Outcome.OPEN:
             if before is not None and before.outcome is Outcome.DISMISSED:
                 # what explained it until now may not have grown in the few steps that were looked at
@@ -181,13 +183,12 @@ class Detector:
                     sample, suspicion, self._conclusions.get(channel.channel), self._worker_code
                 )
         lowest, highest = feed.range or (0, 0)
-        periodic = self._history.latest.get(FindingKind.PERIODIC)
         shift = self._history.shift()
         if shift is not None and feed.has_shifted(Channel(shift.evidence["channel"])):
             return shift
         if feed.channels[Channel.ALLOCATED].rises_early:
             return finding_text.too_short(sample, lowest, highest, feed.judged)
-        return finding_text.stable(sample, lowest, highest, feed.judged, periodic)
+        return finding_text.stable(sample, lowest, highest, feed.judged, self._history.noted())
 
     def _report(self, sample: MemorySample, event: Event) -> Sequence[Finding]:
         if isinstance(event, GrowthEvent):
@@ -268,6 +269,7 @@ class Detector:
         conclusion = self._conclusions.pop(event.channel, None)
         if event.channel is Channel.ALLOCATED:
             self._resident_told = 0
+            self._resident.note(None)
         if trend.state is TrendState.LEAK and not self._is_shown(channel, trend):
             ended = channel.suspicion(trend, sample, event.rate)
             if fell and conclusion is not None:
@@ -281,7 +283,7 @@ class Detector:
 
     def _news_of(self, leak: Finding) -> Sequence[Finding]:
         """A leak, unless it pins the heap and the other channel has told the growth that it makes."""
-        if "alive_bytes_per_step" in leak.evidence:
+        if finding_text.IN_RESIDENT_RATE & leak.evidence.keys():
             if leak.evidence["growth_bytes"] < WORSE * self._resident_told:
                 return ()
             self._resident_told = leak.evidence["growth_bytes"]
@@ -363,23 +365,32 @@ class Detector:
     def _leak(
         self, sample: MemorySample, channel: GrowthChannel, trend: Trend, rate: float, ahead: Forecast | None
     ) -> Finding:
-        resident = self._resident.beyond(channel, trend)
-        if resident is not None:
+        held, resident = self._held(channel, trend), self._resident.beyond(channel, trend)
+        conclusion, seen = self._conclusions.get(channel.channel), channel.suspicion(trend, sample, rate)
+        if held is not None:
+            rate, growth = held, held * seen.judged_steps
+            ahead = ahead and ahead.at_rate(held)
+        elif resident is not None:
+            rate, growth = self._resident.rate(trend), resident
             ahead = self._resident.forecast(trend, sample.step)
-        elif ahead is not None and (faster := self._resident.faster(channel, trend)) is not None:
+        else:
+            growth = None
+        faster = self._resident.faster(channel, trend, rate)
+        if ahead is not None and faster is not None:
             ahead = ahead.at_rate(faster)._replace(resident_rate=faster)
         ahead = ahead and ahead.at_speed(self._step_time.seconds)
         block = channel.block_steps << trend.scale
         known_by = f"the lowest levels of {trend.blocks} consecutive blocks of {block} steps climb"
-        conclusion, seen = self._conclusions.get(channel.channel), channel.suspicion(trend, sample, rate)
         if conclusion is not None and conclusion.outcome is Outcome.DISMISSED and not conclusion.evidence.get("holder"):
             conclusion = None  # what explained it until now does so no more, and names nothing
-        if resident is None:
+        if growth is None:
             return finding_text.leak(sample, seen, conclusion, ahead, known_by, in_workers=self._worker_code)
-        level, rate = self._resident.level_at(trend), self._resident.rate(trend)
-        at_once = round(resident - rate * seen.judged_steps)
-        whole = replace(seen, base=level - round(resident), level=level, bytes_per_step=rate, at_once=at_once)
-        return finding_text.leak(sample, whole, conclusion, ahead, known_by, alive=seen)
+        level, at_once = self._resident.level_at(trend), round(growth - rate * seen.judged_steps)
+        whole = replace(seen, base=level - round(growth), level=level, bytes_per_step=rate, at_once=at_once)
+        return finding_text.leak(sample, whole, conclusion, ahead, known_by, alive=seen, is_held=held is not None)
+
+    def _held(self, channel: GrowthChannel, trend: Trend) -> float | None:
+        return self._resident.held(trend) if channel.channel is Channel.ALLOCATED and self._feed.is_cpu else None
 
 
 def judge(samples: Iterable[MemorySample], patterns: PatternsConfig | None = None) -> list[Finding]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tbmem.analysis.detector.forecast import Forecast
 from tbmem.analysis.detector.spike_test import Excursion, ExcursionEvent
-from tbmem.analysis.diagnosis.advice import ADVICE, LEAK_IN_WORKERS, recording_of
+from tbmem.analysis.diagnosis.advice import ADVICE, ADVICE_ON_EVALUATION, LEAK_IN_WORKERS, recording_of
 from tbmem.model.evidence import (
     Channel,
     Conclusion,
@@ -41,9 +41,13 @@ _PHASES = {
     False: ("no optimizer step", " (no optimizer stepped in it: validation, or the middle of an accumulation)"),
 }
 """Kind of a step, for programs and in a sentence, by whether an optimizer stepped in it."""
+_EVALUATION = "evaluation", " (in an evaluation: the model was in eval mode)"
+"""The same of a step whose peak was in a call of a module that trains at other times."""
 _MANY_TIMES = 10  # times the usual from which on a height is not given in per cent
 _STANDS, _STANDS_STEPS = 0.5, 50  # of its length, and steps, for which growth that stands still is said to do so
 _AT_ONCE = 0.1  # part of the growth from which on what came with a single rise is mentioned
+IN_RESIDENT_RATE = {"alive_bytes_per_step", "heap_bytes_per_step"}
+"""Evidence of a leak on the CPU whose rate is that of the resident memory: what of it is alive, or in malloc's heap."""
 _FAR = 100_000_000  # steps beyond which a forecast is not mentioned
 
 
@@ -55,21 +59,29 @@ def leak(
     known_by: str,
     *,
     alive: Suspicion | None = None,
+    is_held: bool = False,
     in_workers: WorkerCode = _NO_WORKERS,
 ) -> Finding:
     """Memory is kept from step to step; ``known_by`` says what has shown the growth.
 
     ``alive``: the growth of what is alive, where it makes the resident memory grow by more, which ``seen`` is then.
+    ``is_held``: ``seen`` is what the holder gains, of which malloc's heap, that is ``alive``, lacks most.
     ``in_workers``: where the child processes are DataLoader workers, what they run.
     """
     subject = "" if seen.channel is Channel.ALLOCATED else f"{_SUBJECTS[seen.channel]} "
-    subject = subject if alive is None else f"{_SUBJECTS[Channel.HOST]} "
+    subject = subject if alive is None or is_held else f"{_SUBJECTS[Channel.HOST]} "
     rate = f"{format_signed(round(seen.bytes_per_step))}/step since step {seen.first_step}"
     at_once = f", {format_bytes(seen.at_once)} of it at once" if seen.at_once > _AT_ONCE * seen.growth else ""
     grown = f"{_grown(seen)} by step {seen.last_step}{at_once}"
-    share = None if conclusion is None else conclusion.share_of((alive or seen).bytes_per_step)
-    if alive is None:
+    explained = seen if alive is None or is_held else alive
+    share = None if conclusion is None else conclusion.share_of(explained.bytes_per_step)
+    if alive is None or is_held:
         parts = [f"{subject}{rate} ({grown}{_explained(share, 'the growth')})"]
+        if alive is not None:
+            parts.append(
+                f"{format_signed(round(alive.bytes_per_step))}/step of it is in malloc's heap, in which Python's small"
+                " objects do not lie"
+            )
     else:  # a holder explains what is alive
         parts = [
             f"{subject}{rate} ({grown})",
@@ -86,7 +98,7 @@ def leak(
         parts.append(_out_of_memory(ahead))
     evidence = {**_numbers(seen), **_forecast_numbers(ahead), "known_by": known_by, "holder": None}
     if alive is not None:
-        evidence["alive_bytes_per_step"] = round(alive.bytes_per_step)
+        evidence["heap_bytes_per_step" if is_held else "alive_bytes_per_step"] = round(alive.bytes_per_step)
     if conclusion is not None:
         evidence |= {"reason": conclusion.reason, "cause": conclusion.cause, "share": share}
         evidence |= conclusion.evidence
@@ -186,8 +198,8 @@ def growing(
 
 
 def spike(sample: MemorySample, event: ExcursionEvent, running: RunningAt = _UNKNOWN) -> Finding:
-    """One step, or a few, needed more; ``running`` was at the peak."""
-    phase, note = _PHASES[event.updated]
+    """One step, or a few, needed more; ``running`` was at the peak. An evaluation that does is no problem as such."""
+    phase, note = _EVALUATION if running.is_evaluation else _PHASES[event.updated]
     channel, excursion = event.shown
     first, last = excursion.first_step, excursion.last_step
     steps = f"step {first}" if first == last else f"steps {first} to {last}"
@@ -204,10 +216,14 @@ def spike(sample: MemorySample, event: ExcursionEvent, running: RunningAt = _UNK
     message += f" · {sources}" if sources.largest else _running(running)
     shows = "tbmem analyze shows what it holds"
     recording = f"another run records it with {recording_of(first)}, and {shows}"
-    advice = f"{ADVICE[FindingKind.SPIKE]}; {shows if file else recording}"
+    general = ADVICE_ON_EVALUATION if running.is_evaluation else ADVICE[FindingKind.SPIKE]
+    advice = f"{general}; {shows if file else recording}"
     lines = sources.to_evidence(file) if sources.largest else _line_facts(running)
     facts: dict[str, Any] = {"phase": phase, **_held_facts(event), **lines}
-    return _of_excursion(FindingKind.SPIKE, sample, channel, excursion, message, advice=advice, **facts)
+    severity = Severity.INFO if running.is_evaluation else Severity.WARNING
+    return _of_excursion(
+        FindingKind.SPIKE, sample, channel, excursion, message, severity=severity, advice=advice, **facts
+    )
 
 
 def level_shift(sample: MemorySample, channel: Channel, excursion: Excursion, running: RunningAt = _UNKNOWN) -> Finding:
@@ -291,6 +307,7 @@ def _of_excursion(
     excursion: Excursion,
     message: str,
     *,
+    severity: Severity = Severity.INFO,
     advice: str = "",
     **others: Any,
 ) -> Finding:
@@ -303,18 +320,17 @@ def _of_excursion(
         **({"left_out_bytes": excursion.left_out} if excursion.left_out is not None else {}),
         **others,
     }
-    severity = Severity.WARNING if kind is FindingKind.SPIKE else Severity.INFO
     first, last = excursion.first_step, excursion.last_step
     return make_finding(kind, sample, message, evidence, first, last, severity=severity, advice=advice)
 
 
-def stable(sample: MemorySample, lowest: int, highest: int, judged: int, periodic: Finding | None) -> Finding:
-    """No problem: the range of the levels in bytes over the evaluated steps, and what recurs with a period."""
+def stable(sample: MemorySample, lowest: int, highest: int, judged: int, noted: Finding | None) -> Finding:
+    """No problem: the range of the levels in bytes over the evaluated steps; ``noted``: a period, or an evaluation."""
     message = f"stable at {format_range(lowest, highest)} over {judged} evaluated steps"
     evidence = {"lowest_bytes": lowest, "highest_bytes": highest, "judged_steps": judged}
-    if periodic is not None:
-        message += f" · {periodic.message}"
-        evidence["period_steps"] = periodic.evidence["period_steps"]
+    if noted is not None:
+        message += f" · {noted.message}"
+        evidence |= {key: value for key, value in noted.evidence.items() if key == "period_steps"}
     return make_finding(FindingKind.STABLE, sample, message, evidence, 1)
 
 

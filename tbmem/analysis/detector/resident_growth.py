@@ -10,7 +10,7 @@ from tbmem.analysis.detector.feed import RESIDENT_GROWTH, SampleFeed
 from tbmem.analysis.detector.forecast import Forecast
 from tbmem.analysis.detector.growth_channel import GrowthChannel
 from tbmem.analysis.detector.trend import Trend, TrendState
-from tbmem.model.evidence import Channel
+from tbmem.model.evidence import Channel, Conclusion, Outcome
 
 SHARE_EXPLAINED = 0.5
 """Share of one channel's growth that another must show for it to be the same growth."""
@@ -31,13 +31,20 @@ class ResidentGrowth:
     def __init__(self, feed: SampleFeed, least_share: float) -> None:
         self._feed, self._least_share = feed, least_share
         self._host, self._alive = feed.channels[Channel.HOST], feed.channels[Channel.ALLOCATED]
+        self._held = 0.0  # bytes per step that the known holder of what is alive gains
+
+    def note(self, conclusion: Conclusion | None) -> None:
+        """Note what is known of growth of what is alive: its holder may keep small objects, which are not malloc's."""
+        self._held = 0.0
+        if conclusion is not None and conclusion.outcome is Outcome.CONFIRMED and conclusion.evidence.get("holder"):
+            self._held = conclusion.explained or 0.0
 
     def pinning(self, channel: GrowthChannel) -> Trend | None:
         """The leak of what is alive by which the resident memory, if that is ``channel``, grows by more."""
         trend = self._alive.growth.trend
         if channel is not self._host or trend is None or trend.state is not TrendState.LEAK:
             return None
-        return trend if self._pinned(trend) is not None else None
+        return trend if self.held(trend) is not None or self._pinned(trend) is not None else None
 
     def beyond(self, channel: GrowthChannel, trend: Trend) -> float | None:
         """Growth of the resident memory, in bytes, where what is kept pins the heap; ``None`` where it does not.
@@ -63,6 +70,14 @@ class ResidentGrowth:
         is_large = growth >= max(_PINNED * trend.growth, RESIDENT_GROWTH, self._least_share * level)
         return growth if goes_on and is_large and self._is_of_heap(first, last) else None
 
+    def held(self, trend: Trend) -> float | None:
+        """Bytes per step that the known holder of what is alive gains, where malloc's heap shows far less of them.
+
+        Python's small objects lie outside of it; the resident memory must grow with them.
+        """
+        is_far_more = self._held >= _PINNED * self._alive.rate(trend)
+        return self._held if is_far_more and self.rate(trend) >= SHARE_EXPLAINED * self._held else None
+
     def rate(self, trend: Trend) -> float:
         """Rate at which the resident memory grows in a trend, in bytes per judged step."""
         return self._host.mean_rate(trend)
@@ -72,8 +87,8 @@ class ResidentGrowth:
         ahead, rate = self._host.forecast(trend, step), self.rate(trend)
         return None if ahead is None or rate <= 0 else ahead.at_rate(rate)
 
-    def faster(self, channel: GrowthChannel, trend: Trend) -> float | None:
-        """Rate at which the resident memory grows, in bytes per judged step, where that of what is alive is lower.
+    def faster(self, channel: GrowthChannel, trend: Trend, kept: float) -> float | None:
+        """Rate at which the resident memory grows, in bytes per judged step, where that of what is ``kept`` is lower.
 
         Fragments and the allocator's rounding come to what is kept: they fill the machine as well. ``None`` where the
         rates are about the same, and where it is not known that it goes on: heaps grow as they warm up.
@@ -81,7 +96,7 @@ class ResidentGrowth:
         if channel is not self._alive or not self._feed.is_cpu:
             return None
         rate, steady = self.rate(trend), self._host.steady_rate(trend)
-        is_faster = steady is not None and min(rate, steady) > _FASTER * channel.rate(trend)
+        is_faster = steady is not None and min(rate, steady) > _FASTER * kept
         return rate if is_faster and _lasts(trend) else None
 
     def level_at(self, trend: Trend) -> int:

@@ -29,6 +29,11 @@ def _height(spike: Finding) -> int:
     return int(spike.evidence.get("height_bytes", 0))
 
 
+def _is_severe(finding: Finding) -> bool:
+    """Whether it counts for a verdict; a spike of an evaluation does not."""
+    return finding.severity is not Severity.INFO
+
+
 class VerdictHistory:
     """Remembers of the reported findings what a verdict needs: the worst, not the latest."""
 
@@ -42,8 +47,8 @@ class VerdictHistory:
     def add(self, finding: Finding) -> None:
         """Add a finding that was reported."""
         if finding.kind is FindingKind.SPIKE:
-            ordered = sorted([*self._spikes, finding], key=_height, reverse=True)
-            self._spikes = ordered[:_SPIKES]
+            ordered = sorted([*self._spikes, finding], key=lambda spike: (_is_severe(spike), _height(spike)))
+            self._spikes = ordered[-_SPIKES:]
         elif finding.kind is FindingKind.NEAR_CAPACITY:
             order = list(Severity)
             if self._fullest is None or order.index(finding.severity) >= order.index(self._fullest.severity):
@@ -67,11 +72,16 @@ class VerdictHistory:
 
     def severe(self, *, fragmented: bool) -> Finding | None:
         """The worst of what is worse than growth: nearly full, spike, fragmentation (if it stands now)."""
-        if self._fullest is not None and self._fullest.severity is not Severity.INFO:
+        if self._fullest is not None and _is_severe(self._fullest):
             return self._fullest
-        if self._spikes:
-            return worst_spike(self._spikes)
+        spikes = [spike for spike in self._spikes if _is_severe(spike)]
+        if spikes:
+            return worst_spike(spikes)
         return self.latest.get(FindingKind.FRAGMENTATION) if fragmented else None
+
+    def noted(self) -> Finding | None:
+        """What a stable run is said to have beside: the last period, else the highest evaluation."""
+        return self.latest.get(FindingKind.PERIODIC) or (worst_spike(self._spikes) if self._spikes else None)
 
     def shift(self) -> Finding | None:
         """The last shift, unless it came with a periodic excursion: what libraries keep of a first one is none."""

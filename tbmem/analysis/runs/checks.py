@@ -48,6 +48,9 @@ class Result:
     details: Sequence[str] = ()  # messages and advice of its findings
 
 
+_NO_RECORD = "this run's log has no whole record, so there is nothing to check: it was cut off or damaged"
+
+
 def check_run(states: Sequence[RankState], limits: Limits, now: float = 0.0) -> list[Result]:
     """Check a run against its limits; ``now``: Unix time in seconds, for a run that goes on.
 
@@ -56,6 +59,8 @@ def check_run(states: Sequence[RankState], limits: Limits, now: float = 0.0) -> 
     """
     devices = [(state, device) for state in states for device in state.devices]
     if not devices:
+        if not any(state.header for state in states):
+            raise UsageError(_NO_RECORD)
         skipped = sum(state.skipped for state in states)
         damage = f"; {skipped_note(skipped)}" if skipped else ""
         raise UsageError(f"no step was logged in this run, so there is nothing to check; {WHAT_COUNTS}{damage}")

@@ -9,13 +9,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 from tbmem.model.evidence import RunningAt
+from tbmem.runtime.evidence.module_modes import KnownModule, ModuleModes
 from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.lifecycle import Process
 from tbmem.sources.program.ownership import qualified_name, user_frames
 from tbmem.sources.program.running_call import RunningCall
 from tbmem.sources.program.syntax import SourceCode
+from tbmem.sources.torch_state.module_calls import outermost_module
 from tbmem.units import MIB
 
 PART = "lines at peaks"
@@ -32,8 +35,13 @@ _JOIN_SECONDS = 1.0
 _FRAMES = 6  # of the user's frames, the innermost ones
 
 _Place = tuple[str, int, str]  # file, line, function
-_Look = tuple[int, tuple[_Place, ...], RunningCall | None]
-"""Bytes in use, the user's frames, and the call in the innermost frame of all."""
+
+
+class _Look(NamedTuple):
+    memory: int  # bytes in use
+    places: tuple[_Place, ...]  # the user's frames
+    call: RunningCall | None  # in the innermost frame of all
+    in_eval_mode: KnownModule | None  # the module that was called first, if it was in that mode
 
 
 @dataclass(frozen=True)
@@ -51,8 +59,8 @@ class PeakSource:
 class PeakLines:
     """Looks at the training thread's stack while the memory of a step is high.
 
-    Only names and numbers are kept, no frame or object of the program. A peak that is shorter than ``INTERVAL`` may
-    be missed: then its line is not known.
+    Names, numbers and weak references are kept, no frame or object of the program. A peak that is shorter than
+    ``INTERVAL`` may be missed: then its line is not known.
 
     Args:
         source: What is read at each look.
@@ -64,6 +72,7 @@ class PeakLines:
         self._guard = guard
         self._highest: dict[str, dict[int, _Look]] = defaultdict(dict)
         self._code = SourceCode()
+        self._modes = ModuleModes()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work, name="tbmem peaks", daemon=True)
         self._pid = Process.number
@@ -85,10 +94,11 @@ class PeakLines:
 
         malloc keeps what the peak has needed: the resident memory stays as high, and may rise by some pages later.
         """
+        self._modes.update()
         step = self._source.step()
         for device, (now, level) in self._source.memory().items():
             looks = self._highest[device]
-            known = looks[step][0] if step in looks else level + _MARGIN
+            known = looks[step].memory if step in looks else level + _MARGIN
             if now > known + _CLEARLY * (known - level):
                 self._note(looks, step, now)
             while len(looks) > _STEPS:
@@ -100,16 +110,21 @@ class PeakLines:
         seen = [looks[step] for step in steps if step in looks]
         if not seen:
             return RunningAt()
-        _, places, call = max(seen, key=lambda look: look[0])
+        _, places, call, in_eval_mode = max(seen, key=lambda look: look.memory)
         lines = tuple(self._code.code_line(file, line, function) for file, line, function in places)
-        return RunningAt(lines=lines, operator=call.name() if call is not None else "")
+        self._modes.update()
+        is_evaluation = in_eval_mode is not None and in_eval_mode.trains
+        operator = call.name() if call is not None else ""
+        return RunningAt(lines=lines, operator=operator, is_evaluation=is_evaluation)
 
     def _note(self, looks: dict[int, _Look], step: int, now: int) -> None:
         innermost = sys._current_frames().get(self.watched)
         frames = islice(user_frames(innermost), _FRAMES)
         places = [(frame.f_code.co_filename, frame.f_lineno, qualified_name(frame.f_code)) for frame in frames]
         if innermost is not None and places:
-            looks[step] = (now, tuple(places), RunningCall.of(innermost))
+            module = outermost_module(innermost)
+            in_eval_mode = None if module is None else self._modes.note(module)
+            looks[step] = _Look(now, tuple(places), RunningCall.of(innermost), in_eval_mode)
 
     def _work(self) -> None:
         worked, cost = time.thread_time(), 0.0

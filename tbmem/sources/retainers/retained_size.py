@@ -6,7 +6,7 @@ import gc
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from traceback import walk_stack
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
@@ -34,6 +34,10 @@ SAVED_BYTES = 300
 of ``mul``, which save one scalar each, cost 1 090 bytes a node with its 64 bytes of data."""
 _MAX_DEPTH = 8
 _MAX_OBJECTS = 3000
+_LEAVES = frozenset((float, int, str, bytes, complex))
+"""Types whose objects hold no others."""
+_MOST_LEAVES = 1000
+"""Of more in one object some are counted: a list of numbers has thousands."""
 _NOT_PART = (ModuleType, CodeType, type)
 _COUNTED = ("builtins", "array", "collections", "ctypes", "_ctypes", "io", "_io", "mmap", "numpy", "torch")
 """Packages whose objects tell their buffers by ``getsizeof``, or show memory that is another's."""
@@ -96,9 +100,23 @@ class RetainedSize:
             budget -= 1
             self.types.add(type(each))
             total += self._own_bytes(each)
-            if depth < _MAX_DEPTH:
-                queue.extend((part, depth + 1) for part in _parts(each))
+            if depth < _MAX_DEPTH and type(each) not in _LEAVES:
+                parts = _parts(each)
+                total += self._leaf_bytes(parts)
+                queue.extend((part, depth + 1) for part in parts if type(part) not in _LEAVES)
         return total
+
+    def _leaf_bytes(self, parts: Sequence[Any]) -> int:
+        """Bytes of the numbers and texts among an object's parts; of many some, evenly chosen, stand for all."""
+        total, apart = 0, len(parts) // _MOST_LEAVES + 1
+        for each in parts[::apart]:
+            kind = type(each)
+            if kind in _LEAVES and id(each) not in self.seen and not (kind is int and _is_cached(each)):
+                self.seen.add(id(each))
+                self._kept.append(each)
+                self.types.add(kind)
+                total += each.__sizeof__()
+        return total * apart
 
     def graph(self, root: Any, newer_than: int = -1) -> tuple[int, int]:
         """Nodes and bytes of a graph that were not counted before."""
@@ -159,12 +177,17 @@ def _exists_anyway(one: Any) -> bool:
     if one is None or kind in _NOT_PART or type in plain.mro(kind) or is_our_class(kind):
         return True
     if kind is int:
-        return -6 < int(one) < 257
+        return _is_cached(one)
     if kind is FunctionType:
         return one.__closure__ is None and one.__defaults__ is None and one.__kwdefaults__ is None
     if kind is BuiltinFunctionType:  # a method of an object in C has that object as its self
         return one.__self__ is None or type(one.__self__) is ModuleType
     return kind is FrameType and any(frame is one for frame, _ in walk_stack(sys._getframe()))
+
+
+def _is_cached(number: int) -> bool:
+    """Whether Python has one object for all of a number's uses."""
+    return -6 < number < 257
 
 
 def elements_of(container: Any, count: int) -> list[tuple[Any, ...]]:
@@ -219,7 +242,7 @@ def tensor_bytes(tensor: torch.Tensor) -> int:
 def _parts(one: Any) -> list[Any]:
     """What an object is made of, dicts of attributes included."""
     kinds = plain.mro(type(one))
-    if type(one) in (str, bytes, int, float) or np.ndarray in kinds:
+    if np.ndarray in kinds:
         return [one.base] if type(one) is np.ndarray and one.base is not None else []
     if torch.Tensor in kinds:
         return [one.grad] if type(one) in PLAIN_TENSORS and one.is_leaf and one.grad is not None else []

@@ -10,7 +10,7 @@ from tbmem.analysis.detector.spike_test import Confirmation, Excursion, Excursio
 from tbmem.analysis.diagnosis.spike_source import SpikeSource, SpikeSources
 from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.evidence import Channel, CodeLine, RunningAt, Suspicion
-from tbmem.model.finding import FindingKind
+from tbmem.model.finding import FindingKind, Severity
 from tbmem.model.monitor_log import MonitorLog, SampleRow
 from tbmem.model.sample import MemorySample
 from tbmem.present.lines import memory_line
@@ -93,6 +93,23 @@ def test_a_spike_names_the_lines_that_were_running() -> None:
     assert [line["line"] for line in spike.evidence["stack"]] == [28, 58]
     assert spike.evidence["operator"] == "lstm"
     assert detector.verdict().message == spike.message
+
+
+def test_an_evaluation_that_needs_more_is_mentioned_by_a_stable_run() -> None:
+    # given
+    at_peak = RunningAt(lines=(CodeLine(file="main.py", line=28, text="model(batch)"),), is_evaluation=True)
+    detector = Detector(running_at=lambda steps: at_peak if 45 in steps else RunningAt())
+    # when
+    findings = detector.update_all(_run_with_a_spike())
+    # then
+    [spike] = [one for one in findings if one.kind is FindingKind.SPIKE]
+    assert spike.severity is Severity.INFO
+    assert spike.message.startswith("step 45 (in an evaluation: the model was in eval mode) reached a resident peak ")
+    assert spike.evidence["phase"] == "evaluation"
+    assert "smaller batches in evaluations" in spike.advice
+    verdict = detector.verdict()
+    assert verdict.kind is FindingKind.STABLE
+    assert verdict.message.endswith(f" · {spike.message}")
 
 
 @pytest.mark.parametrize(("last", "said"), [(200, False), (300, True)])

@@ -48,6 +48,46 @@ def test_what_pins_the_heap_is_one_leak_of_the_resident_memorys_size() -> None:
     assert verdict.evidence["steps_left"] == pytest.approx(8 * GIB / (20 * MIB), rel=0.1)
 
 
+def test_small_objects_that_malloc_does_not_count_are_one_leak_of_what_the_holder_keeps() -> None:
+    # given: a list gains 650 KiB a step, of which malloc has 170; Python's arenas are not in its heap
+    samples = [
+        sample._replace(reserved=2 * HEAP, host_rss=200 * MIB + 700 * KIB * step)
+        for step, sample in enumerate(heap(leaking(300, 170 * KIB)))
+    ]
+    detector = Detector(awaits_evidence=True)
+    feed(detector, samples[:60])
+    suspicion = next(each for each in detector.suspicions if each.channel is Channel.ALLOCATED)
+    facts = {"holder": "Trainer.texts"}
+    # when
+    known = conclusion(Outcome.CONFIRMED, step=60, share=1.0, explained=650 * KIB, evidence=facts)
+    (leak,) = detector.conclude(suspicion, known)
+    again = feed(detector, samples[60:])
+    # then: the first sentence has what is kept, and no other finding has another rate
+    assert leak.evidence["heap_bytes_per_step"] == pytest.approx(170 * KIB, rel=0.05)
+    assert "100 % of the growth explained) · +170.00 KiB/step of it is in malloc's heap" in leak.message
+    for finding in (leak, *again, detector.verdict()):
+        assert finding.subject == leak.subject
+        assert finding.evidence["bytes_per_step"] == 650 * KIB
+        assert finding.evidence["growth_bytes"] == pytest.approx(650 * KIB * finding.evidence["judged_steps"], rel=0.01)
+    # and memory runs out at the rate of the resident memory, once that is known to last
+    assert leak.evidence["steps_left"] == pytest.approx(8 * GIB / (650 * KIB), rel=0.1)
+    assert detector.verdict().evidence["resident_bytes_per_step"] == pytest.approx(700 * KIB, rel=0.05)
+
+
+def test_a_holder_that_malloc_shows_whole_is_told_at_its_own_rate() -> None:
+    # given: the same, but what the holder gains is what malloc counts
+    samples = [sample._replace(reserved=2 * HEAP) for sample in heap(leaking(60, 170 * KIB))]
+    detector = Detector(awaits_evidence=True)
+    feed(detector, samples)
+    suspicion = next(each for each in detector.suspicions if each.channel is Channel.ALLOCATED)
+    # when
+    known = conclusion(Outcome.CONFIRMED, share=1.0, explained=171 * KIB, evidence={"holder": "Trainer.texts"})
+    (leak,) = detector.conclude(suspicion, known)
+    # then
+    assert leak.evidence["bytes_per_step"] == pytest.approx(170 * KIB, rel=0.05)
+    assert "heap_bytes_per_step" not in leak.evidence
+
+
 @pytest.mark.parametrize(("steps", "rate"), [(100, 32 * KIB), (300, MIB)])
 def test_a_heap_that_may_only_warm_up_is_no_measure_of_a_leak(steps: int, rate: int) -> None:
     # given: the resident memory grows by 1 MiB a step, in the first 100 steps by a quarter of what it is

@@ -38,6 +38,25 @@ def test_the_highest_spike_is_the_worst_whatever_came_last() -> None:
     assert history.severe(fragmented=False) is highest
 
 
+def test_an_evaluation_is_no_verdict_but_is_noted() -> None:
+    # given more evaluations than are remembered, and one spike that is lower
+    history, spike = VerdictHistory(), finding(FindingKind.SPIKE, 40, height=MIB)
+    evaluations = [
+        finding(FindingKind.SPIKE, step, Severity.INFO, height=step * MIB, peak=step * MIB) for step in range(50, 90)
+    ]
+    # when
+    for each in evaluations:
+        history.add(each)
+    # then
+    assert history.severe(fragmented=False) is None
+    assert history.noted() is evaluations[-1]
+    # and with the spike that is the verdict
+    history.add(spike)
+    for each in evaluations:
+        history.add(each)
+    assert history.severe(fragmented=False) is spike
+
+
 def test_of_spikes_of_about_one_height_the_worst_is_the_runs_peak() -> None:
     # given: what is usual has risen meanwhile; what is alive at the end of a step is another figure
     first = finding(FindingKind.SPIKE, 12, height=300 * MIB, peak=800 * MIB)

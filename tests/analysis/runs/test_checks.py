@@ -113,14 +113,25 @@ def test_a_spike_in_a_profiler_window_counts_without_what_tbmem_had_added(make_s
     assert own.holds
 
 
+def _begun() -> RankState:
+    state = RankState()
+    state.header = {"rank": 0}
+    return state
+
+
 def test_a_run_without_steps_cannot_be_judged() -> None:
     with pytest.raises(UsageError, match="so there is nothing to check; a step counts where .* an optimizer steps$"):
-        check_run([RankState()], Limits(max_peak=1))
+        check_run([_begun()], Limits(max_peak=1))
     # and where its records are damaged that is told
-    damaged = RankState()
+    damaged = _begun()
     damaged.add(MonitorLog(damaged_lines=2))
     with pytest.raises(UsageError, match="optimizer steps; 2 damaged records of its log left out"):
         check_run([damaged], Limits(max_peak=1))
+
+
+def test_a_log_that_was_cut_off_in_its_first_line_says_so() -> None:
+    with pytest.raises(UsageError, match="this run's log has no whole record, .* cut off or damaged"):
+        check_run([RankState()], Limits(max_peak=1))
 
 
 def test_a_run_that_is_too_short_cannot_be_judged(make_sample: MakeSample) -> None:

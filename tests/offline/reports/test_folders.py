@@ -164,8 +164,10 @@ def test_what_is_no_run(tmp_path: Path) -> None:
     recording.write_bytes(b"")
     with pytest.raises(FileFormatError, match="a recording, not a run; .* for tbmem analyze"):
         write_run_report(recording, out=tmp_path / "results")
-    recording.unlink()
     with pytest.raises(FileFormatError, match="no live log"):
+        write_run_report(tmp_path, out=tmp_path / "results")
+    recording.unlink()
+    with pytest.raises(FileFormatError, match="this folder is empty; name a run's"):
         write_run_report(tmp_path, out=tmp_path / "results")
     for name in ("a", "b"):
         _log(tmp_path / name, 0)

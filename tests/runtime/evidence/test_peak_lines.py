@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 
-from tbmem.model.finding import FindingKind
+from tbmem.model.finding import FindingKind, Severity
 from tbmem.model.monitor_log import read_monitor_log
 from tbmem.runtime.evidence.peak_lines import PART, PeakLines, PeakSource
 from tbmem.runtime.process.guard import Guard
@@ -141,6 +142,30 @@ def test_each_device_has_its_own_peak() -> None:
     assert lines.of_steps("cpu", [1]).lines[0].text == "lines.look()"
 
 
+@pytest.mark.parametrize("trains", [True, False])
+def test_a_peak_in_a_model_that_trains_elsewhere_is_an_evaluation(trains: bool) -> None:
+    # given a model in whose forward memory is high
+    told = Told()
+    lines = told.lines()
+
+    class Model(torch.nn.Module):
+        def forward(self) -> None:
+            lines.look()
+
+    model = Model().eval()
+    told.resident = 150 * MIB
+    # when it is in eval mode, and in another step it trains, or does not
+    model()
+    model.train(trains)
+    # then
+    assert lines.of_steps("cpu", [1]).is_evaluation is trains
+    # and a step of it in training mode is none
+    told.step = 2
+    model.train()
+    model()
+    assert not lines.of_steps("cpu", [2]).is_evaluation
+
+
 def test_old_steps_are_forgotten() -> None:
     told = Told()
     lines = told.lines()
@@ -183,6 +208,46 @@ with MemoryCallback(profiling={"enabled": False}) as memory:
             evaluate()
         memory.step()
 """
+
+
+EVALUATION = """
+import torch
+from tbmem import MemoryCallback
+
+model = torch.nn.Sequential(torch.nn.Linear(256, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+with MemoryCallback(profiling={"enabled": False}) as memory:
+    for step in range(1, 121):
+        model(torch.rand(64, 256)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % 50 == 0:
+            model.eval()
+            for _ in range(4):
+                model(torch.rand(2048, 256))
+            model.train()
+        memory.step()
+"""
+
+
+@pytest.mark.slow
+def test_an_evaluation_is_no_problem_as_such(tmp_path: Path) -> None:
+    # given a loop whose first evaluation needs more than training, which malloc keeps for those that follow
+    (tmp_path / "train.py").write_text(EVALUATION)
+    # when
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, env=environment, check=True, timeout=120)
+    # then it is mentioned, and the run is stable
+    (log,) = tmp_path.glob("runs/*/plugins/tbmem/monitor.jsonl")
+    ended = read_monitor_log(log)
+    spikes = [finding for finding in ended.findings if finding.kind is FindingKind.SPIKE]
+    assert spikes[0].message.startswith("step 50 (in an evaluation: the model was in eval mode) reached ")
+    assert {(spike.evidence["phase"], spike.severity) for spike in spikes} == {("evaluation", Severity.INFO)}
+    assert ended.end is not None
+    (verdict,) = ended.end["verdicts"]
+    assert verdict["kind"] == "stable"
+    assert any(verdict["message"].endswith(f" · {spike.message}") for spike in spikes)
 
 
 @pytest.mark.slow

@@ -52,6 +52,17 @@ def test_what_was_weighed_weighs_nothing_more() -> None:
     assert retained.measure(data[100:]) <= TENSOR_BYTES
 
 
+def test_thousands_of_numbers_weigh_what_they_are() -> None:
+    # given
+    numbers, others = [number * 1.5 for number in range(20_000)], {each: f"{each:040}" for each in range(1000, 21_000)}
+    retained = RetainedSize(5.0)
+    # when / then
+    assert retained.measure(numbers) == pytest.approx(20_000 * (24 + 8), rel=0.1)
+    assert retained.measure(others) == pytest.approx(20_000 * (89 + 28) + others.__sizeof__(), rel=0.1)
+    # and another list of the same numbers only its own memory
+    assert retained.measure(list(numbers)) == pytest.approx(20_000 * 8, rel=0.1)
+
+
 def test_what_is_baseline_weighs_nothing() -> None:
     data, model = torch.zeros(10_000), torch.nn.Linear(100, 100)
 
