@@ -1,4 +1,4 @@
-"""Estimates changes to a training run that would make it fit: one alone, or several together where none is enough."""
+"""Estimates changes to a training run that would make it fit: one alone, or several where none is on so many ranks."""
 
 from __future__ import annotations
 
@@ -38,14 +38,18 @@ _Tried = list[tuple[_Change, Estimate]]
 
 
 def alternatives_to(first: Estimate, estimate_all: EstimateAll) -> Iterator[Alternative]:
-    """Changes that save memory: single ones, some together if none is enough, and the largest batch that fits."""
+    """Changes that save memory: single ones, some together if none is enough, and the largest batch that fits.
+
+    Whoever has no more ranks needs to know what is enough without.
+    """
     tried = _estimated([*_changes(first), *_more_ranks(first)], first, estimate_all)
     tried += _enough_ranks(first, estimate_all)
     if first.fit is not Fit.FITS:
         tried += _enough_parts(first, tried, estimate_all)
     yield from (alternative(change.name, estimate) for change, estimate in tried)
-    if first.fit is not Fit.FITS and not any(estimate.fit is Fit.FITS for _, estimate in tried):
-        together = _combined(first, tried, estimate_all)
+    enough = [change for change, estimate in tried if estimate.fit is Fit.FITS]
+    if first.fit is not Fit.FITS and all(_needs_ranks(change) for change in enough):
+        together = _combined(first, tried, estimate_all, with_ranks=not enough)
         yield from (alternative(change.name, estimate) for change, estimate in together)
     largest, is_limit = _largest_batch(first, estimate_all)
     if largest is not None:
@@ -133,7 +137,7 @@ def _enough_parts(first: Estimate, tried: _Tried, estimate_all: EstimateAll) -> 
         return []
     # what a part needs is halved with it, the rest stays
     of_parts = 2 * (first.peak_reserved - halved.peak_reserved)
-    room = (first.capacity - sum(first.outside.values())) / HIGH
+    room = _room(first)
     parts = 4 * job.parts
     while job.batch % parts == 0:
         if first.peak_reserved - of_parts * (1 - job.parts / parts) <= room:
@@ -144,6 +148,15 @@ def _enough_parts(first: Estimate, tried: _Tried, estimate_all: EstimateAll) -> 
     return []
 
 
+def _room(estimate: Estimate) -> float:
+    """Bytes that the allocator may be expected to reserve on the GPU, at most, of a run that fits."""
+    return (estimate.capacity - sum(estimate.outside.values())) / HIGH
+
+
+def _needs_ranks(change: _Change) -> bool:
+    return change.fields.keys() >= {"fsdp", "world_size"}
+
+
 def ranks_that_fit(first: Estimate) -> int | None:
     """The smallest power of two up to 1,024 of times as many ranks so that it should fit; ``None`` if there is none.
 
@@ -151,20 +164,31 @@ def ranks_that_fit(first: Estimate) -> int | None:
     """
     formula = first.formula
     states = formula.parameters + formula.optimizer + formula.gradients
-    room = (first.capacity - sum(first.outside.values()) - NCCL) / HIGH
+    room = _room(first) - NCCL / HIGH
     for ranks in (1 << power for power in range(1, 11)):
         if first.peak_reserved - states * (1 - 1 / ranks) <= room:
             return ranks
     return None
 
 
-def _combined(first: Estimate, tried: _Tried, estimate_all: EstimateAll) -> _Tried:
-    """The fewest changes together that fit, two or three of those that save most."""
-    single = [change for change, _ in sorted(tried, key=lambda pair: pair[1].peak_reserved)][:_COMBINED]
-    if first.job.replicate == 1 and not any("fsdp" in change.fields for change in single):
+def _combined(first: Estimate, tried: _Tried, estimate_all: EstimateAll, *, with_ranks: bool) -> _Tried:
+    """The fewest changes together that fit, two or three of those that save most.
+
+    ``with_ranks``: more ranks among them; else they are enough alone, and only what may be enough is executed.
+    """
+    ordered = sorted(tried, key=lambda pair: pair[1].peak_reserved)
+    single = [change for change, _ in ordered if with_ranks or not _needs_ranks(change)][:_COMBINED]
+    if with_ranks and first.job.replicate == 1 and not any(_needs_ranks(change) for change in single):
         single.append(_sharded(first.job, _NODE if first.job.world_size == 1 else 2))
+    saved = {change.name: first.peak_reserved - estimate.peak_reserved for change, estimate in tried}
+    excess = first.peak_reserved - _room(first)
     for count in (2, 3):
-        several = [together for parts in combinations(single, count) if (together := _together(parts)) is not None]
+        several = [
+            together
+            for parts in combinations(single, count)
+            if (together := _together(parts)) is not None
+            and (with_ranks or sum(saved[part.name] for part in parts) >= excess)
+        ]
         fits = [pair for pair in _estimated(several, first, estimate_all) if pair[1].fit is Fit.FITS]
         if fits:
             return sorted(fits, key=lambda pair: pair[1].peak_reserved)[:_SHOWN]
@@ -212,7 +236,6 @@ def _next_batch(fits: Estimate, fails: Estimate | None, unit: int) -> int | None
     width = fails.job.batch - low
     if width <= unit:
         return None
-    room = (fits.capacity - sum(fits.outside.values())) / HIGH
-    share = (room - fits.peak_reserved) / max(fails.peak_reserved - fits.peak_reserved, 1)
+    share = (_room(fits) - fits.peak_reserved) / max(fails.peak_reserved - fits.peak_reserved, 1)
     step = int(share * width) // unit * unit
     return low + min(max(step, unit), (width - 1) // unit * unit)

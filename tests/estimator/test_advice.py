@@ -76,6 +76,32 @@ def test_changes_are_combined_where_no_single_one_fits() -> None:
     assert any(change.startswith("FSDP over 8 + ") or change.endswith(" + FSDP over 8") for change in together)
 
 
+def halved_or_sharded(job: Job) -> tuple[float, float]:
+    """50 GiB of states, halved by bf16 and divided by ranks; activations that checkpointing halves."""
+    return 50.0 / job.fsdp / (2 if job.dtype == "bfloat16" else 1), job.batch / (2 if job.checkpoint else 1)
+
+
+def test_where_only_more_ranks_are_enough_changes_together_show_what_is_without() -> None:
+    # given 50 GiB of states and 16 of activations for a card of 40
+    executed: list[Job] = []
+    estimate_all = estimator("a100-40gb", halved_or_sharded)
+
+    def counted(jobs: Sequence[Job]) -> list[Estimate | UsageError]:
+        executed.extend(jobs)
+        return estimate_all(jobs)
+
+    (first,) = estimate_all([replace(JOB, batch=16)])
+    assert isinstance(first, Estimate)
+    # when
+    found = {one.change: one for one in alternatives_to(first, counted)}
+    # then
+    fit = [change for change, one in found.items() if one.fit is Fit.FITS and not change.startswith("batch")]
+    assert fit[0] == "FSDP over 4"
+    assert sorted(fit[1].split(" + ")) == ["activation checkpointing", "bf16 throughout"]
+    # and of these only what may be enough was executed
+    assert sum(job.checkpoint and job.amp is not None for job in executed) == 0
+
+
 def test_a_fused_optimizer_saves_its_temporaries() -> None:
     # given
     found = advice(replace(JOB, batch=8), "h100-80gb", halved_by_each)
