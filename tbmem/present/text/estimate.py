@@ -118,7 +118,9 @@ def _without_batch(estimate: Estimate) -> str:
     """What no alternative of another batch says."""
     if estimate.fit is not Fit.NO:
         return "no smaller batch needs less than that"
-    return f"no batch fits{', one of 1 included' if estimate.job.batch == 1 else ' without being tight, however small'}"
+    return (
+        "not even a batch of 1 fits" if estimate.job.batch == 1 else "no batch fits without being tight, however small"
+    )
 
 
 def _alternatives(estimate: Estimate) -> Iterator[str]:
@@ -135,4 +137,8 @@ def _alternatives(estimate: Estimate) -> Iterator[str]:
         is_batch = re.compile(r"batch \d+, ").match
         if estimate.fit is not Fit.FITS and not any(is_batch(each.change) for each in estimate.alternatives):
             yield f"  {_without_batch(estimate)}"
+        fitting = [each.change for each in estimate.alternatives if each.fit is Fit.FITS]
+        if estimate.fit is Fit.NO and estimate.job.world_size == 1 and all("FSDP" in change for change in fitting):
+            place = "on one GPU " if fitting else ""
+            yield f"  {place}none of these is enough, nor are two or three of them together"
         yield ""

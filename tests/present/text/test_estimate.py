@@ -66,7 +66,21 @@ def test_alternatives_say_whether_one_fits() -> None:
     assert "no batch fits" not in tight + found
     # and where the batch is the smallest, it is plain that it does not fit
     smallest = replace(estimate, fit=Fit.NO, job=replace(estimate.job, batch=1))
-    assert "no batch fits, one of 1 included" in "\n".join(estimate_lines(smallest))
+    assert "not even a batch of 1 fits" in "\n".join(estimate_lines(smallest))
+
+
+def test_what_fits_on_several_gpus_only_says_so() -> None:
+    sharded = Alternative(change="FSDP over 16", allocated=MIB, reserved=2 * MIB, fit=Fit.FITS, batch=1)
+    estimate = replace(judged(), fit=Fit.NO, alternatives=(replace(sharded, change="bf16", fit=Fit.NO), sharded))
+
+    text = "\n".join(estimate_lines(estimate))
+    also_alone = replace(estimate, alternatives=(*estimate.alternatives, replace(sharded, change="8-bit AdamW")))
+
+    nothing = replace(estimate, alternatives=estimate.alternatives[:1])
+
+    assert "on one GPU none of these is enough, nor are two or three of them together" in text
+    assert "  none of these is enough, nor are" in "\n".join(estimate_lines(nothing))
+    assert "on one GPU" not in "\n".join(estimate_lines(also_alone))
 
 
 def test_inference_has_no_optimizer_to_speak_of() -> None:
