@@ -283,7 +283,7 @@ class Detector:
 
     def _news_of(self, leak: Finding) -> Sequence[Finding]:
         """A leak, unless it pins the heap and the other channel has told the growth that it makes."""
-        if finding_text.IN_RESIDENT_RATE & leak.evidence.keys():
+        if finding_text.PART_OF_RATE & leak.evidence.keys():
             if leak.evidence["growth_bytes"] < WORSE * self._resident_told:
                 return ()
             self._resident_told = leak.evidence["growth_bytes"]

@@ -46,8 +46,8 @@ _EVALUATION = "evaluation", " (in an evaluation: the model was in eval mode)"
 _MANY_TIMES = 10  # times the usual from which on a height is not given in per cent
 _STANDS, _STANDS_STEPS = 0.5, 50  # of its length, and steps, for which growth that stands still is said to do so
 _AT_ONCE = 0.1  # part of the growth from which on what came with a single rise is mentioned
-IN_RESIDENT_RATE = {"alive_bytes_per_step", "heap_bytes_per_step"}
-"""Evidence of a leak on the CPU whose rate is that of the resident memory: what of it is alive, or in malloc's heap."""
+PART_OF_RATE = {"alive_bytes_per_step", "heap_bytes_per_step"}
+"""Evidence of leaks on the CPU of whose rate malloc shows a part: what is alive, or in malloc's heap."""
 _FAR = 100_000_000  # steps beyond which a forecast is not mentioned
 
 

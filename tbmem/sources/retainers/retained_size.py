@@ -108,7 +108,8 @@ class RetainedSize:
 
     def _leaf_bytes(self, parts: Sequence[Any]) -> int:
         """Bytes of the numbers and texts among an object's parts; of many some, evenly chosen, stand for all."""
-        total, apart = 0, len(parts) // _MOST_LEAVES + 1
+        # odd, since those of a dict are keys and values in turn
+        total, apart = 0, len(parts) // _MOST_LEAVES | 1
         for each in parts[::apart]:
             kind = type(each)
             if kind in _LEAVES and id(each) not in self.seen and not (kind is int and _is_cached(each)):

@@ -59,6 +59,9 @@ def test_thousands_of_numbers_weigh_what_they_are() -> None:
     # when / then
     assert retained.measure(numbers) == pytest.approx(20_000 * (24 + 8), rel=0.1)
     assert retained.measure(others) == pytest.approx(20_000 * (89 + 28) + others.__sizeof__(), rel=0.1)
+    # and of a dict keys and values alike
+    few = {each: f"{each:040}" for each in range(1000, 2500)}
+    assert retained.measure(few) == pytest.approx(1500 * (89 + 28) + few.__sizeof__(), rel=0.1)
     # and another list of the same numbers only its own memory
     assert retained.measure(list(numbers)) == pytest.approx(20_000 * 8, rel=0.1)
 
