@@ -50,6 +50,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=place_of)
 
 
+def wait_until(holds: Callable[[], bool], seconds: float = 20.0) -> bool:
+    """Whether a condition that another thread fulfils comes true."""
+    ends = time.monotonic() + seconds
+    while not holds() and time.monotonic() < ends:
+        time.sleep(0.005)
+    return holds()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def what_is_older_is_frozen() -> None:
     """Leave the objects of libraries and earlier files out of collections and searches: in the end they are a million.

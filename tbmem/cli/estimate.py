@@ -73,7 +73,8 @@ def command(
     if name is None:
         raise UsageError("no model: say llama-7b, file.py:factory or a config.json. Try 'tbmem estimate --help'")
     options, origin = with_environment(options, os.environ)
-    with waiting(f"estimating {name}"):
+    hint = "" if alternatives is False else "; --no-alternatives leaves out what would make it fit"
+    with waiting(f"estimating {name}", hint):
         result = inspect.unwrap(estimate)(  # whose errors name the command's options
             name,
             gpu=gpu.split(","),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from tbmem.model.sample import MemorySample
 from tbmem.present.scalars import scalar_values
 from tbmem.runtime.metric_sinks import MetricSink, MetricSinks
 from tbmem.runtime.process.guard import Guard
-from tests.conftest import GIB, MakeSample
+from tests.conftest import GIB, MakeSample, wait_until
 
 FOLDER = Path(__file__).parent
 STEPS = (10, 20, 30)
@@ -27,14 +26,6 @@ LEAK = Finding(
     message="memory grows by 1.00 GiB per step",
 )
 PEAK = 60 + 30
-
-
-def wait_until(holds: Callable[[], bool], seconds: float = 20.0) -> bool:
-    """Whether a condition that another thread fulfils comes true."""
-    ends = time.monotonic() + seconds
-    while not holds() and time.monotonic() < ends:
-        time.sleep(0.005)
-    return holds()
 
 
 Logged = Callable[..., dict[str, dict[int, float]]]

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.sinks.conftest import LEAK, PEAK, STEPS, Logged, wait_until
+from tests.conftest import wait_until
+from tests.sinks.conftest import LEAK, PEAK, STEPS, Logged
 from tests.sinks.offline_run import alerts, history, is_complete, summary
 
 wandb: Any = pytest.importorskip("wandb", reason="wandb is not installed: pip install --group loggers")
