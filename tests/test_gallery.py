@@ -72,7 +72,7 @@ def test_a_pattern_gets_its_verdict(pattern: Pattern, tmp_path: Path) -> None:
     if pattern.verdicts == ["oom"]:
         assert done.stderr.rstrip().endswith("out of memory"), done.stderr
         (report,) = tmp_path.rglob("*.oom.txt")
-        assert "module-level list 'history' in train.py (41 of them)" in report.read_text()
+        assert "module-level list 'history' in train.py (41 parts)" in report.read_text()
         return
     assert done.returncode == 0, done.stderr
     kinds, lines = json.loads(done.stdout.splitlines()[-1])

@@ -30,7 +30,7 @@ function holders(found) {
       el("b", {}, bytes(one.bytes)),
       one.percent !== null && el("small", {}, ` ${percent(one.percent, 0)}`),
       ` ${one.name}`,
-      one.count > 1 && el("small", {}, ` (${whole(one.count)} of them)`),
+      one.count > 1 && el("small", {}, ` (${whole(one.count)} parts)`),
       one.line && " ",
       one.line && el("code", {}, one.line),
     );

@@ -83,5 +83,5 @@ def _holders(report: OomReport) -> Iterator[str]:
 def _holding(holding: OomHolder) -> str:
     text = holding.name
     if holding.count > 1:
-        text += f" ({holding.count} of them{f', the largest {holding.largest}' if holding.largest else ''})"
+        text += f" ({holding.count} parts{f'; the largest is {holding.largest}' if holding.largest else ''})"
     return SEPARATOR.join([text, *holding.lines[:1]])

@@ -107,7 +107,7 @@ def _cost_line(cost: ProfilerCost, *, is_counted: bool) -> str:
     """What the profiler has cost; on the CPU, where its records are in the same heap, its steps are not counted."""
     windows = f"{cost.windows} window{'' if cost.windows == 1 else 's'}"
     steps = f"{cost.recorded_steps} step{'' if cost.recorded_steps == 1 else 's'}"
-    left_out = "" if is_counted else " (tbmem analyze), which the peak leaves out but for spikes"
+    left_out = "" if is_counted else " (see tbmem analyze; counted in the peak only where they spike)"
     parts = [f"profiler: {steps} recorded in {windows}{left_out}"]
     if cost.slowdown is not None:
         much = f"{cost.slowdown:.1f} times as long as" if cost.slowdown > _NOTICEABLE else "no longer than"

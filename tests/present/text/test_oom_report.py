@@ -36,7 +36,7 @@ def test_the_report_line_by_line() -> None:
         "do:        set it",
         "the 2 largest holders, of 4.00 GiB that can be seen:",
         "     1.00 GiB  parameters of Net · net.py:3",
-        "   512.00 MiB  list 'seen' (9 of them, the largest seen[3])",
+        "   512.00 MiB  list 'seen' (9 parts; the largest is seen[3])",
         "note: no stacks",
     ]
 

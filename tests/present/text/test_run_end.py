@@ -151,7 +151,7 @@ def test_recorded_steps_do_not_count_on_the_cpu() -> None:
     (line,) = [line for line in summary_lines(replace(BARE, profiler=COST, peaks=(peak,))) if "profiler:" in line]
     # then
     assert line.startswith(
-        "profiler: 6 steps recorded in 2 windows (tbmem analyze), which the peak leaves out but for spikes · "
+        "profiler: 6 steps recorded in 2 windows (see tbmem analyze; counted in the peak only where they spike) · "
     )
 
 
