@@ -65,7 +65,12 @@ def alternative(change: str, estimate: Estimate) -> Alternative:
     """The estimate with a change as an alternative to the one without."""
     allocated, reserved = estimate.peak_allocated, estimate.peak_reserved
     return Alternative(
-        change=change, allocated=allocated, reserved=reserved, fit=estimate.fit, batch=estimate.job.batch
+        change=change,
+        allocated=allocated,
+        reserved=reserved,
+        fit=estimate.fit,
+        batch=estimate.job.batch,
+        ranks=estimate.job.world_size,
     )
 
 

@@ -74,6 +74,7 @@ class Alternative:
     reserved: int
     fit: Fit
     batch: int
+    ranks: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

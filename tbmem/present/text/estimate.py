@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -124,6 +123,7 @@ def _without_batch(estimate: Estimate) -> str:
 
 
 def _alternatives(estimate: Estimate) -> Iterator[str]:
+    job = estimate.job
     if estimate.alternatives:
         yield ""
         several = any(" + " in alternative.change for alternative in estimate.alternatives)
@@ -134,11 +134,11 @@ def _alternatives(estimate: Estimate) -> Iterator[str]:
         for alternative in estimate.alternatives:
             sizes = f"{format_bytes(alternative.allocated):>12} {format_bytes(alternative.reserved):>12}"
             yield f"  {alternative.change:<{width}} {sizes}   {alternative.fit.word}"
-        is_batch = re.compile(r"batch \d+, ").match
-        if estimate.fit is not Fit.FITS and not any(is_batch(each.change) for each in estimate.alternatives):
+        are_tried = estimate.fit is not Fit.FITS and not job.own_batch
+        if are_tried and all(each.batch == job.batch for each in estimate.alternatives):
             yield f"  {_without_batch(estimate)}"
-        fitting = [each.change for each in estimate.alternatives if each.fit is Fit.FITS]
-        if estimate.fit is Fit.NO and estimate.job.world_size == 1 and all("FSDP" in change for change in fitting):
+        fitting = [each for each in estimate.alternatives if each.fit is Fit.FITS]
+        if estimate.fit is Fit.NO and job.world_size == 1 and all(each.ranks > 1 for each in fitting):
             place = "on one GPU " if fitting else ""
             yield f"  {place}none of these is enough, nor are two or three of them together"
         yield ""

@@ -53,7 +53,7 @@ def test_modules_beyond_a_dozen_are_one_line() -> None:
 
 def test_alternatives_say_whether_one_fits() -> None:
     changed = Alternative(change="bf16", allocated=MIB, reserved=2 * MIB, fit=Fit.TIGHT, batch=8)
-    largest = replace(changed, change="batch 4, the largest that is not tight", fit=Fit.FITS)
+    largest = replace(changed, change="batch 4, the largest that is not tight", fit=Fit.FITS, batch=4)
     estimate = replace(judged(), alternatives=(changed,))
     estimate = replace(estimate, job=replace(estimate.job, batch=8))
 
@@ -65,16 +65,22 @@ def test_alternatives_say_whether_one_fits() -> None:
     assert "no batch fits without being tight, however small" in text
     assert "no batch fits" not in tight + found
     # and where the batch is the smallest, it is plain that it does not fit
-    smallest = replace(estimate, fit=Fit.NO, job=replace(estimate.job, batch=1))
+    of_one = (replace(changed, batch=1),)
+    smallest = replace(estimate, fit=Fit.NO, job=replace(estimate.job, batch=1), alternatives=of_one)
     assert "not even a batch of 1 fits" in "\n".join(estimate_lines(smallest))
+    # other batches than a factory's own are not tried
+    factorys = replace(smallest, job=replace(smallest.job, own_batch=True))
+    assert "batch of 1" not in "\n".join(estimate_lines(factorys))
 
 
 def test_what_fits_on_several_gpus_only_says_so() -> None:
-    sharded = Alternative(change="FSDP over 16", allocated=MIB, reserved=2 * MIB, fit=Fit.FITS, batch=1)
+    sharded = Alternative(change="FSDP over 16", allocated=MIB, reserved=2 * MIB, fit=Fit.FITS, batch=1, ranks=16)
     estimate = replace(judged(), fit=Fit.NO, alternatives=(replace(sharded, change="bf16", fit=Fit.NO), sharded))
 
     text = "\n".join(estimate_lines(estimate))
-    also_alone = replace(estimate, alternatives=(*estimate.alternatives, replace(sharded, change="8-bit AdamW")))
+    also_alone = replace(
+        estimate, alternatives=(*estimate.alternatives, replace(sharded, change="8-bit AdamW", ranks=1))
+    )
 
     nothing = replace(estimate, alternatives=estimate.alternatives[:1])
 
