@@ -1,6 +1,6 @@
-"""Executes jobs in a child process, which may die of them.
+"""Executes jobs in child processes, which may die of them.
 
-The child takes jobs as msgpack on standard input and writes its answers into the folder named on the command line; the
+A child takes jobs as msgpack on standard input and writes its answers into the folder named on the command line; the
 second argument is its time in seconds. It first tests fake CUDA tensors and creates ``works.txt`` if they work. Job
 ``n`` then gives ``n.run``, a SimulatedRun, or ``n.txt``, one line that says what is wrong.
 """
@@ -64,60 +64,93 @@ FALLBACK = (
     " CPU tensors, which is less exact (attention kernels, workspaces and the optimizer's default are the CPU's)"
 )
 DIED = "torch's process ended at this job; it was made again with fake CPU tensors, which is less exact"
+_MOST_PROCESSES = 4
+"""At a time: each has torch in its memory."""
 _GRACE = 30.0
 """Seconds until a child is ended that does not end itself."""
 Outcome = SimulatedRun | UsageError
 
 
 def simulate_jobs(jobs: Sequence[Job], timeout: float = 600.0) -> list[Outcome]:
-    """Execute jobs on fake tensors in one child process: each job's run or error.
+    """Execute jobs on fake tensors in child processes, one for each core: each job's run or error.
 
     ``timeout`` is in seconds and for all jobs together.
     """
     if missing := TorchFeature.ESTIMATE.missing:
         return [UsageError(missing)] * len(jobs)
-    outcomes: list[Outcome] = []
-    while len(outcomes) < len(jobs):
-        done, works = _attempt(jobs[len(outcomes) :], timeout)
-        outcomes += done
-        if not works:
-            return [*outcomes, *(_fallback(job, timeout, FALLBACK) for job in jobs[len(outcomes) :])]
-        if len(outcomes) < len(jobs):
-            # the process ended at this job
-            outcomes.append(_fallback(jobs[len(outcomes)], timeout, DIED))
-    return outcomes
+    outcomes: dict[int, Outcome] = {}
+    while left := [number for number in range(len(jobs)) if number not in outcomes]:
+        count = min(_cores(), _MOST_PROCESSES, len(left))
+        parts = [left[first::count] for first in range(count)]
+        attempts = _attempt([[jobs[number] for number in part] for part in parts], timeout)
+        for part, (done, works) in zip(parts, attempts, strict=True):
+            outcomes.update(zip(part, done, strict=False))
+            # the process ended at the first of those that have no outcome
+            failed, why = (part[len(done) :][:1], DIED) if works else (part[len(done) :], FALLBACK)
+            outcomes.update((number, _fallback(jobs[number], timeout, why)) for number in failed)
+    return [outcomes[number] for number in range(len(jobs))]
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _fallback(job: Job, timeout: float, why: str) -> Outcome:
     if job.world_size > 1:
         return UsageError(f"--model {job.model}: {why}; several ranks are estimated with fake CUDA tensors only")
     instead = replace(job, device="cpu", instead=job.device == "cuda")
-    for outcome in _attempt([instead], timeout, on_cpu=True)[0]:
+    ((outcomes, _),) = _attempt([[instead]], timeout, on_cpu=True)
+    for outcome in outcomes:
         if isinstance(outcome, SimulatedRun) and job.device == "cuda":
             return replace(outcome, notes=(why, *outcome.notes))
         return outcome
     return UsageError(f"--model {job.model}: torch's process ended without a result; is there enough memory?")
 
 
-def _attempt(jobs: Sequence[Job], timeout: float, on_cpu: bool = False) -> tuple[list[Outcome], bool]:
-    """Outcomes of the jobs before the process ended; and whether fake CUDA tensors work, if they were tested."""
+def _attempt(parts: Sequence[Sequence[Job]], timeout: float, on_cpu: bool = False) -> list[tuple[list[Outcome], bool]]:
+    """Execute each part in a process of its own.
+
+    Returns:
+        Of each part the outcomes of its jobs before the process ended, and whether fake CUDA tensors work.
+    """
     with tempfile.TemporaryDirectory(prefix="tbmem-") as folder:
+        places = [Path(folder, str(number)) for number in range(len(parts))]
+        processes: list[subprocess.Popen[bytes]] = []
+        deadline = time.monotonic() + timeout + _GRACE
         try:
-            subprocess.run(  # nosec B603  # this interpreter; the job is its input
-                [sys.executable, "-m", "tbmem.estimator.worker", folder, str(timeout)],
-                input=msgspec.msgpack.encode(jobs),
-                timeout=timeout + _GRACE,
-                check=False,
-                env=child_environment(CUDA_VISIBLE_DEVICES="", **({ON_CPU: "1"} if on_cpu else {})),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
+            for part, place in zip(parts, places, strict=True):
+                processes.append(_started(part, place, timeout, on_cpu))
+            for process in processes:
+                process.wait(deadline - time.monotonic())
         except subprocess.TimeoutExpired as error:
             message = (
                 f"not done after {timeout:.0f} s, in code that cannot be interrupted; run the script itself: {REHEARSE}"
             )
-            raise UsageError(f"--model {jobs[0].model}: {message}") from error
-        return _answers(Path(folder), len(jobs)), on_cpu or Path(folder, WORKS).exists()
+            raise UsageError(f"--model {parts[0][0].model}: {message}") from error
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+        return [
+            (_answers(place, len(part)), on_cpu or (place / WORKS).exists())
+            for part, place in zip(parts, places, strict=True)
+        ]
+
+
+def _started(jobs: Sequence[Job], place: Path, timeout: float, on_cpu: bool) -> subprocess.Popen[bytes]:
+    """A process that executes jobs and answers in a new folder."""
+    place.mkdir()
+    given = place / "jobs"
+    given.write_bytes(msgspec.msgpack.encode(jobs))
+    with given.open("rb") as file:
+        return subprocess.Popen(  # nosec B603  # this interpreter; the jobs are its input
+            [sys.executable, "-m", "tbmem.estimator.worker", str(place), str(timeout)],
+            stdin=file,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=child_environment(CUDA_VISIBLE_DEVICES="", **({ON_CPU: "1"} if on_cpu else {})),
+        )
 
 
 def _answers(folder: Path, count: int) -> list[Outcome]:
