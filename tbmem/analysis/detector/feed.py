@@ -94,6 +94,7 @@ class SampleFeed:
         used. Each time counts, since the fall is not judged, as the recording is not, but the rise is."""
         self._absent = self._last_absent = 0  # bytes of the heap that were not resident before a recording, and now
         self._gave_back = False  # whether free pages of the heap were given back to the system after a recording
+        self._awaits_heap = False  # whether malloc's counters were not read yet after the last recording
         self._resident_peaks = ResidentPeaks()
         self._earlier_peaks: deque[ResidentPeaks] = deque(maxlen=_STRETCHES)
         """Those before the last recordings, each of which begins a stretch of its own."""
@@ -127,7 +128,9 @@ class SampleFeed:
             self._updated.append((columns.step[0], columns.updated[0]))
         elif columns.step[0] > self._warmup:
             if self._interrupted:
-                self._resume(columns)
+                self._resume()
+            if self._awaits_heap:
+                self._note_given_back(columns)
             if columns.updated[-1] is not None:
                 if not self._is_updating:
                     self._begin_updates()
@@ -145,7 +148,7 @@ class SampleFeed:
         if not columns.profiled[0]:
             self._recorded.note_level(columns.allocated[-1], columns.host_own[-1])
         self._note_free(columns, -1)
-        self._last_absent = self._not_resident(columns, -1)
+        self._note_absent(columns, -1)
         resident, reserved = columns.host_rss[-1], columns.reserved[-1]
         if resident is not None and reserved is not None and not self._is_behind:
             self._outside_heap = max(self._outside_heap, resident - reserved)
@@ -236,18 +239,24 @@ class SampleFeed:
         for test in self._spikes.values():
             test.rebase()
 
-    def _resume(self, columns: Any) -> None:
-        self._interrupted = False
+    def _resume(self) -> None:
+        self._interrupted, self._awaits_heap = False, True
         self._free_heap = None
-        absent = self._not_resident(columns, 0)
-        self.given_back += max(absent - self._absent, 0)
-        self._gave_back = absent > _GIVEN_BACK
         for channel in self.channels.values():
             channel.interrupt()
         for test in self._spikes.values():
             test.rebase()
         self._earlier_peaks.append(self._resident_peaks)
         self._resident_peaks = ResidentPeaks()
+
+    def _note_given_back(self, columns: Any) -> None:
+        """Note what of the heap was given back after a recording, at the first reading of malloc's counters."""
+        readings = (self._not_resident(columns, at) for at in range(len(columns.step)))
+        absent = next((reading for reading in readings if reading is not None), None)
+        if absent is not None:
+            self._awaits_heap = False
+            self.given_back += max(absent - self._absent, 0)
+            self._gave_back = absent > _GIVEN_BACK
 
     def _judge_device(self, columns: Any, events: list[Event]) -> None:
         steps, levels = columns.step, columns.allocated
@@ -278,14 +287,13 @@ class SampleFeed:
         counters are rationed, what was free at the last reading is taken as long as the resident memory is what it was.
         """
         peaks: list[ResidentPeak] = []
-        absent = self._last_absent
         for at, peak in enumerate(columns.host_peak_rss):
             if at:
                 self._note_free(columns, at - 1)
-                absent = self._not_resident(columns, at - 1)
+                self._note_absent(columns, at - 1)
             free = self._free_when_it_began()
             if peak is not None and free is not None:
-                peaks.append(ResidentPeak(columns.step[at], peak, max(peak - free, 0), absent))
+                peaks.append(ResidentPeak(columns.step[at], peak, max(peak - free, 0), self._last_absent))
         if peaks:
             self._resident_peaks.extend(peaks)
             self._judge_spikes(Channel.HOST, [each.step for each in peaks], [each.level for each in peaks], events)
@@ -323,13 +331,18 @@ class SampleFeed:
         if level is None or reserved is None:
             return None
         free: int = reserved - level
-        return max(free - self._not_resident(columns, at), 0) if self._gave_back else free
+        return max(free - (self._not_resident(columns, at) or 0), 0) if self._gave_back else free
 
-    def _not_resident(self, columns: Any, at: int) -> int:
-        """Bytes of malloc's heap that are not in memory."""
+    def _note_absent(self, columns: Any, at: int) -> None:
+        absent = self._not_resident(columns, at)
+        if absent is not None:
+            self._last_absent = absent
+
+    def _not_resident(self, columns: Any, at: int) -> int | None:
+        """Bytes of malloc's heap that are not in memory; ``None`` where its counters were not read."""
         resident, reserved = columns.host_rss[at], columns.reserved[at]
         known = resident is not None and reserved is not None
-        return max(self._outside_heap - (resident - reserved), 0) if known else 0
+        return max(self._outside_heap - (resident - reserved), 0) if known else None
 
     def _judge_host(self, columns: Any, events: list[Event]) -> None:
         values = columns.host_rss

@@ -53,7 +53,10 @@ class ResidentPeaks(deque[ResidentPeak]):
                 self.popleft()
         if not within or not before:
             return excursion
-        peak, usual = max(each.peak for each in within), _usual_peak(before)
+        # a change of level is as high as most of its steps: one that came with it may be higher
+        is_shift = excursion.kind is ExcursionKind.SHIFT
+        peak = _usual_peak(within) if is_shift else max(each.peak for each in within)
+        usual = _usual_peak(before)
         kept = excursion.height - (peak - usual)
         return replace(excursion, peak=peak, usual=usual, kept=kept if kept > _NOTICEABLE * excursion.height else 0)
 

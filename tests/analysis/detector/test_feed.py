@@ -77,10 +77,13 @@ def test_a_spike_in_pages_that_a_recording_gave_back_is_as_high_as_it_was(after:
     assert found.excursion.height == 90 * MIB
 
 
-def _excursions_seen_now_and_then(samples: list[MemorySample]) -> list[ExcursionEvent]:
-    """What is found where malloc's counters are read in each 16th step."""
+def _excursions_seen_now_and_then(samples: list[MemorySample], since: int = 0) -> list[ExcursionEvent]:
+    """What is found where malloc's counters are read in each 16th step from one on."""
     feed = SampleFeed(PatternsConfig())
-    rationed = [each if each.step % 16 == 0 else each._replace(allocated=None, reserved=None) for each in samples]
+    rationed = [
+        each._replace(allocated=None, reserved=None) if each.step >= since and each.step % 16 else each
+        for each in samples
+    ]
     events = [event for sample in rationed for columns in feed.columns([sample]) for event in feed.take(columns)]
     return [event for event in events if isinstance(event, ExcursionEvent)]
 
@@ -106,6 +109,20 @@ def test_steps_after_malloc_has_kept_more_free_than_was_read_are_not_judged() ->
     (found,) = _excursions_seen_now_and_then(samples)
     # then
     assert (found.excursion.kind.value, found.excursion.first_step) == ("spike", 100)
+
+
+def test_pages_that_malloc_keeps_of_a_spike_are_no_level_where_its_counters_are_read_late() -> None:
+    # given: a recording has given 80 MiB of the heap back, which is read ten steps later; a spike takes them again
+    plain = [_resident(step, level=125, heap=155, resident=360, peak=360) for step in range(1, 4)]
+    recorded = [_resident(step, level=130, heap=400, resident=605, peak=605, profiled=True) for step in range(4, 7)]
+    usual = [_resident(step, level=125, heap=245, resident=370, peak=370) for step in range(7, 100)]
+    spike = _resident(100, level=125, heap=360, resident=550, peak=900)
+    rest = [_resident(step, level=125, heap=360, resident=550, peak=550) for step in range(101, 150)]
+    # when
+    (found,) = _excursions_seen_now_and_then([*plain, *recorded, *usual, spike, *rest], since=7)
+    # then
+    assert (found.excursion.kind.value, found.excursion.first_step) == ("spike", 100)
+    assert found.excursion.height == 530 * MIB
 
 
 def test_pages_that_come_back_after_a_recording_are_no_spike() -> None:

@@ -45,6 +45,15 @@ def test_the_usual_is_that_of_the_steps_before() -> None:
     assert (spike.peak, spike.usual) == (1200 * MIB, 700 * MIB)
 
 
+def test_a_change_of_level_is_as_high_as_most_of_its_steps() -> None:
+    # given a large step, of whose memory malloc keeps some for good
+    peaks = _peaks(*[500] * 20, 1200, *[700] * 20)
+
+    shift = peaks.shown(Excursion(ExcursionKind.SHIFT, 21, 26, 550 * MIB, 350 * MIB))
+
+    assert (shift.peak, shift.usual, shift.height) == (700 * MIB, 500 * MIB, 200 * MIB)
+
+
 @pytest.mark.parametrize(("absent", "height"), [(0, 90), (40, 90), (50, 20)])
 def test_an_early_jump_of_which_malloc_keeps_most_is_as_high_as_it_was(absent: int, height: int) -> None:
     # given three steps before a jump, and a heap that stays large after it; pages of it may have come back
