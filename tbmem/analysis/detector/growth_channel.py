@@ -29,6 +29,8 @@ _ENOUGH_MARKS = 6  # marks that tell a rate better than finer ones that do not r
 _HALVED = 4  # marks from which on each half of a trend has a rate
 _LEAP = 2.0  # times the second largest rise
 _RECENT = 48  # readings in which the distance of rises is looked for
+_EACH_READING = 1.25
+"""Readings from one rise to the next below which nearly each rises: of the steps in between each may."""
 
 
 class GrowthEvent(NamedTuple):
@@ -56,6 +58,7 @@ class GrowthChannel:
         self._spliced = 0.0  # bytes that steps which are not judged have left behind so far
         self._variate = ControlVariate()
         self._recent: deque[float] = deque(maxlen=_RECENT)
+        self._recent_steps: deque[int] = deque(maxlen=_RECENT)
         self._unstepped = 0
 
     def extend(
@@ -77,6 +80,7 @@ class GrowthChannel:
             else:
                 part, number, high = corrected, blocks, tops
             self._recent.extend(part)
+            self._recent_steps.extend(steps[start:stop])
             mark = self._block.add(steps[start], part, high, number)
             if mark is not None:
                 events += self._judge(mark, steps[min(stop, count) - 1])
@@ -110,6 +114,7 @@ class GrowthChannel:
         """Steps that are not judged follow: what they leave behind is no growth."""
         self._block.interrupt()
         self._recent.clear()
+        self._recent_steps.clear()
 
     def _judge(self, mark: LowWaterMark, step: int) -> Sequence[GrowthEvent]:
         growth = self.growth
@@ -209,7 +214,11 @@ class GrowthChannel:
         rises = [later - earlier for later, earlier in pairwise(lows)]
         least = _LEAST_PART * max(rises, default=0)
         at = [index for index, rise in enumerate(rises) if rise > least]
-        return max(round((at[-1] - at[0]) / (len(at) - 1)), 1) if len(at) > 1 else 1
+        count = len(at) - 1
+        if count < 1 or at[-1] - at[0] < _EACH_READING * count:
+            return 1
+        steps = list(reversed(self._recent_steps))
+        return round((steps[at[0]] - steps[at[-1]]) / count)
 
     def forecast(self, trend: Trend, step: int) -> Forecast | None:
         """When the trend will have filled what is left, counted from a step."""

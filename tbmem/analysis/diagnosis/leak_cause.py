@@ -28,6 +28,9 @@ _REACHES = 0.25
 """Share of the steps since growth began that a graph must reach back to have grown all the time. One that follows
 episodes of different lengths gains less in some steps than in those that were watched."""
 _BESIDE = 3  # holders that are named beside a surviving site
+_RISES, _AS_LONG = 3, 6
+"""Rises that must fall into the watched steps for a holder to be seen, and times the distance of two that are enough:
+there are three intervals between observations, and rises are not quite regular."""
 _MISSES = 8  # entries of a cache that was never hit, from which on it is called useless
 
 
@@ -299,14 +302,17 @@ def _of_history(case: _Case) -> Conclusion | None:
 
 def _without_holder(case: _Case, looked_before: int) -> Conclusion:
     is_large = case.rate >= case.min_rate and case.suspicion.growth >= _OUT_OF_SIGHT
-    outcome = Outcome.OPEN
+    outcome, advice = Outcome.OPEN, leak_text.ADVICE_OUT_OF_SIGHT
+    gap, watched = case.suspicion.gap, case.evidence.watched_steps
     reason = "no Python object that holds it was found, and survivors could not be recorded"
-    if case.evidence.sites is not None:
+    if gap > 1 and watched < _RISES * gap:
+        reason = f"{leak_text.grows_rarely(gap)}, too few of them among the {watched} that were watched"
+        advice = leak_text.advice_on_rare_growth(_AS_LONG * gap)
+    elif case.evidence.sites is not None:
         reason = "neither Python nor torch holds it: heap memory without tensors, such as that of a C extension"
         outcome = Outcome.CONFIRMED if looked_before > 0 and is_large else Outcome.OPEN
     along = _growing_along(case)
     reasons = [reason, *(leak_text.grows_along(each, case.rate, case.evidence.last_step) for each in along)]
-    advice = leak_text.ADVICE_OUT_OF_SIGHT
     conclusion = case.conclude(outcome, " · ".join(reasons), "memory outside of torch", advice, holders=along)
     # the lines of what grows along are a place to begin at, but the holder is out of sight
     return replace(conclusion, evidence={**conclusion.evidence, "holder": None, "line": None})

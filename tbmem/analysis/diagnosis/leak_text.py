@@ -148,6 +148,19 @@ def survives(site: Site, beside: Sequence[Holder]) -> str:
     return f"{sentence} · grows along with it: " + ", ".join(f"{each.name}{_place(each)}" for each in beside[:2])
 
 
+def grows_rarely(gap: int) -> str:
+    """``memory grows in one of about 100 steps``."""
+    return f"memory grows in one of about {format_count(gap)} steps"
+
+
+def advice_on_rare_growth(steps: int) -> str:
+    """What to do where too few of the steps in which memory grows were watched; so many are enough."""
+    return (
+        "look at what is done only in such a step: a validation, a checkpoint, a log; or watch for longer, by"
+        f" evidence.steps={steps}"
+    )
+
+
 def cause_of(holder: Holder) -> str:
     """The kind of leak in words."""
     if holder.kind is HolderKind.LRU_CACHE and holder.hits == 0:

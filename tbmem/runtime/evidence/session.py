@@ -20,8 +20,8 @@ from tbmem.sources.torch_state.memory_history import cuda_history_is_on, history
 _LOOKS, _FEWEST_LOOKS = 4, 3
 """Censuses of a session, the first before its first step: three intervals distinguish growth from fluctuation. Three
 are needed to detect growth; a heap too large for three is not searched."""
-_LONGEST_GAP = 30
-"""Maximum steps between two censuses, if memory grows only every few steps."""
+_LONGEST_GAP = 60
+"""Maximum steps between two censuses, if memory grows only every few steps and ``evidence.steps`` is no more."""
 _BIRTHS_GAP = 2
 """Allocations are followed if memory grows at least every ``_BIRTHS_GAP`` steps."""
 
@@ -45,8 +45,7 @@ class EvidenceSession:
         self._capture = capture
         self._hunt = hunt
         self._births = births if suspicion.gap <= _BIRTHS_GAP else None
-        spacing = math.ceil(config.steps / (_LOOKS - 1))
-        self._spacing = min(max(spacing, math.ceil(1.5 * suspicion.gap)), _LONGEST_GAP)
+        self._spacing = _spacing(math.ceil(config.steps / (_LOOKS - 1)), suspicion.gap)
         self._traces_left = suspicion.gap + 1 if config.trace_lines else 0
         self._censuses_left = _LOOKS
         self._is_tracing = False
@@ -67,7 +66,10 @@ class EvidenceSession:
         """Process the end of a step; returns the evidence when it is complete."""
         if self._is_tracing:
             self._traces_left -= 1
-            return self._result(step, frame) if self._hunt.untrace() else self._trace_or_finish(step, frame)
+            if self._traces_left > 0 and self._hunt.goes_on_tracing(frame):
+                return None
+            self._hunt.untrace(frame)
+            return self._result(step, frame)
         self._end_step(step, lambda: self._take_census(step, frame) if step >= self._next_census else None)
         if self._censuses_left:
             return None
@@ -144,6 +146,17 @@ class EvidenceSession:
         began = time.thread_time()
         yield
         self._seconds += time.thread_time() - began
+
+
+def _spacing(least: int, gap: int) -> int:
+    """Steps from one census to the next, at least so many, if memory grows each ``gap`` steps.
+
+    A multiple of the gap, so that as much is added in each interval, and two of them where that is not too long: rises
+    are not quite regular.
+    """
+    longest = max(_LONGEST_GAP, least)
+    wanted, possible = math.ceil(max(least, 1.5 * gap) / gap), longest // gap
+    return min(gap * max(min(wanted, possible), 1), longest)
 
 
 def births_of(device: str) -> SurvivorTracker | None:

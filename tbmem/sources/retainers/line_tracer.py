@@ -69,6 +69,13 @@ class LineTracer:
         for probe in self.probes.values():
             probe.release()
 
+    def is_unfinished(self, frame: FrameType | None) -> bool:
+        """Whether it goes on and a line is missing for one of the probes; ``frame`` stands where a step has ended."""
+        if frame is not None:
+            self.advance(frame, next(ownership.user_frames(frame), None))
+        seen = {key for key, _ in list(self._counts)}  # other threads may add to the counts
+        return not (self.overflowed or self._has_failed or self.probes.keys() <= seen)
+
     def lines(self, key: Hashable) -> list[Line]:
         """The lines during which one of the probes grew, most frequent first."""
         counts = {line: count for (owner, line), count in self._counts.items() if owner == key}

@@ -90,6 +90,10 @@ class RetainerSearch:
         self._tracer = tracer
         return True
 
+    def goes_on_tracing(self, frame: FrameType | None) -> bool:
+        """Whether something is traced of which no line was seen yet; to be called after each traced step."""
+        return self._tracer is not None and self._tracer.is_unfinished(frame)
+
     def untrace(self, frame: FrameType | None = None) -> bool:
         """Stop tracing, at any time and again; returns whether a line was seen for everything that was traced."""
         tracer, self._tracer = self._tracer, None

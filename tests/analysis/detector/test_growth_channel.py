@@ -281,6 +281,17 @@ def test_what_grows_now_and_then_is_suspected_with_its_distance(every: int) -> N
     assert found[0].gap == every
 
 
+@pytest.mark.parametrize(("every", "gap"), [(1, 1), (20, 20)])
+def test_the_distance_of_rises_is_in_steps_where_each_fifth_is_read(every: int, gap: int) -> None:
+    # given: of what rises from each reading to the next it is not known how often it rises in between
+    channel = make_channel(patience=10_000)
+    events: list[GrowthEvent] = []
+    for step in range(0, 400, 5):
+        events += channel.extend((step,), (100 * MIB + 100 * KIB * (step // every),))
+    # then
+    assert next(event.gap for event in events if event.change is Change.SUSPECTED) == gap
+
+
 def test_a_small_leak_is_suspected_in_the_noise_of_pythons_heap() -> None:
     # given: 10 KiB a step, and objects that come and go
     dice = random.Random(0)

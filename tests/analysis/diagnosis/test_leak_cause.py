@@ -261,6 +261,17 @@ def test_what_nothing_in_sight_holds_is_a_leak_when_it_was_looked_for_twice() ->
     assert concluded(cycle, looked_before=1).outcome is Outcome.OPEN
 
 
+def test_what_grows_too_rarely_to_be_seen_is_told_so() -> None:
+    # given growth in one of 100 steps
+    rare = concluded(sites=None, suspicion=replace(GROWTH, gap=100))
+    # then nobody is sent to look for C extensions
+    assert rare.outcome is Outcome.OPEN
+    assert rare.reason == "memory grows in one of about 100 steps, too few of them among the 7 that were watched"
+    assert "evidence.steps=600" in rare.advice
+    # with enough of them the holder is out of sight
+    assert "C extension" in concluded(sites=None, suspicion=replace(GROWTH, gap=2)).advice
+
+
 def test_a_librarys_own_records_are_no_leak_out_of_sight() -> None:
     # given: what torch keeps of collectives, 1 KiB in each step of DDP until there are 2,000 of them
     records = replace(GROWTH, first_step=1, last_step=1201, level=1200 * KIB, bytes_per_step=1.0 * KIB)

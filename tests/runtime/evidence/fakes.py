@@ -26,7 +26,8 @@ class FakeHunt:
         self.holders = holders
         self.lines_after = lines_after
         self.looks: list[int] = []
-        self.traces = 0
+        self.traces = self.traced_steps = 0
+        self.is_tracing = False
         self.is_closed = False
 
     def look(self, step: int, frame: FrameType | None) -> None:
@@ -34,10 +35,15 @@ class FakeHunt:
 
     def trace(self, frame: FrameType | None) -> bool:
         self.traces += 1
+        self.is_tracing = True
         return True
 
-    def untrace(self) -> bool:
-        return self.traces >= self.lines_after
+    def goes_on_tracing(self, frame: FrameType | None) -> bool:
+        self.traced_steps += 1
+        return self.traced_steps < self.lines_after
+
+    def untrace(self, frame: FrameType | None = None) -> None:
+        self.is_tracing = False
 
     def result(self, frame: FrameType | None) -> tuple[tuple[Holder, ...], tuple[str, ...]]:
         return self.holders, ("a note",)

@@ -68,26 +68,36 @@ def test_the_evidence_is_that_of_the_hunt_and_of_births() -> None:
 
 
 def test_growth_every_few_steps_is_watched_for_longer_without_births() -> None:
-    # given memory that grows every 10 steps: looks are 1.5 times as far apart
+    # given memory that grows every 10 steps: as much is added between any two looks
     run = Run(suspicion(gap=10))
     # when
     evidence = run.evidence()
     # then
-    assert run.hunt.looks == [48, 63, 78, 93]
+    assert run.hunt.looks == [48, 68, 88, 108]
     assert (run.births.began, run.captured, evidence.sites) == (0, [], None)
 
 
-def test_looks_are_at_most_thirty_steps_apart() -> None:
-    run = Run(suspicion(gap=40))
-    run.evidence()
-    assert run.hunt.looks == [48, 78, 108, 138]
+def test_looks_are_at_most_sixty_steps_apart_unless_that_is_asked_for() -> None:
+    run, rare, longer = Run(suspicion(gap=50)), Run(suspicion(gap=90)), Run(suspicion(gap=90), steps=540)
+    for each in (run, rare, longer):
+        each.evidence(last=700)
+    assert run.hunt.looks == [48, 98, 148, 198]
+    assert rare.hunt.looks == [48, 108, 168, 228]
+    assert longer.hunt.looks == [48, 228, 408, 588]
 
 
 def test_a_line_that_is_not_seen_is_waited_for_a_little() -> None:
     # given growth every 3 steps, and a hunt that sees the line later than in the 4 steps that are traced
     run = Run(suspicion(gap=3), FakeHunt(lines_after=9))
-    run.evidence()
-    assert run.hunt.traces == 4
+    evidence = run.evidence()
+    # then these are one stretch: what is traced is searched for once
+    assert (run.hunt.traces, evidence.last_step - run.hunt.looks[-1], run.hunt.is_tracing) == (1, 4, False)
+
+
+def test_tracing_ends_with_the_step_in_which_the_line_is_seen() -> None:
+    run = Run(suspicion(gap=3), FakeHunt(lines_after=2))
+    evidence = run.evidence()
+    assert (evidence.last_step - run.hunt.looks[-1], run.hunt.is_tracing) == (2, False)
 
 
 def test_without_tracing_the_last_look_is_the_end() -> None:
