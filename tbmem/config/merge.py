@@ -109,13 +109,23 @@ def _layer_of_file(path: Path) -> Any:
         reason = getattr(error, "strerror", None) or str(error).removeprefix(f"{path}: ")
         raise _refusal(str(path), f"cannot read this config file: {reason}") from error
     except yaml.YAMLError as error:
-        raise _refusal(str(path), "not valid YAML: " + str(error).replace('in "<file>", ', "at ")) from error
+        raise _refusal(str(path), f"not valid YAML{_yaml_reason(error)}") from error
     except Exception as error:  # yaml and OmegaConf raise many kinds on values that are none, or nested too deep
         name = str(path) if str(path).isprintable() else repr(str(path))
         raise _refusal(name, f"cannot be used as a config file: {first_line(error)}") from error
     if values is None:
         raise _refusal(str(path), "a config file must hold sections such as 'profiling:', not a list or text")
     return values
+
+
+def _yaml_reason(error: yaml.YAMLError) -> str:
+    """``' in line 3, column 1: did not find expected ',' or ']' (while parsing a flow sequence in line 2)'``."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return f": {error}"
+    begins = getattr(error, "context_mark", None)
+    context = f" ({error.context} in line {begins.line + 1})" if begins is not None else ""  # type: ignore[attr-defined]
+    return f" in line {mark.line + 1}, column {mark.column + 1}: {error.problem}{context}"  # type: ignore[attr-defined]
 
 
 def _layer_of_mapping(origin: str, values: Mapping[str, Any] | DictConfig, beside: Iterable[str] = ()) -> Any:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tbmem.analysis.runs.device_history import RunPeak
 from tbmem.errors import ConfigError, MissingDependencyError, did_you_mean
@@ -124,7 +124,9 @@ def find_sinks(named: Sequence[str], given: Sinks = ()) -> list[MetricSink]:
         ConfigError: A name is unknown, or what follows its colon is wrong.
         MissingDependencyError: The library of a sink is not installed.
     """
-    others = [given] if isinstance(given, (str, MetricSink)) else list(given)
+    several: Any = given
+    is_one = isinstance(given, (str, MetricSink)) or not isinstance(given, Iterable)
+    others = [several] if is_one else list(several)
     for other in others:
         if not isinstance(other, (str, MetricSink)):
             raise ConfigError(f"sinks: takes names such as 'wandb' and objects of tbmem.sinks (got {other!r})")

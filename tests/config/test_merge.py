@@ -34,6 +34,10 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
     ("content", "part"),
     [
         (b"profiling: [", "not valid YAML"),
+        (
+            b"profiling: [1,2\n",
+            "in line 2, column 1: did not find expected ',' or ']' (while parsing a flow sequence in",
+        ),
         (b"profiling:\n\tactive: 1\n", "line 2"),
         (b"a: b: c\n", "not valid YAML"),
         (b"profiling:\n  active: 1\n  active: 2\n", "duplicate key active"),

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,9 +92,10 @@ def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         MemoryCallback(output={"sinks": "wandb"})
 
 
-def test_what_is_no_sink() -> None:
+@pytest.mark.parametrize("given", [[3], 3, None])
+def test_what_is_no_sink(given: Any) -> None:
     with pytest.raises(ConfigError, match=r"^sinks: takes names such as 'wandb'"):
-        MemoryCallback(sinks=[3])  # type: ignore[list-item]
+        MemoryCallback(sinks=given)
 
 
 def test_switched_off_nothing_is_loaded() -> None:

@@ -21,7 +21,9 @@ NEAR_CAPACITY_OF_HOST = (
     "reduce memory before it fails: activation checkpointing, a smaller batch with more gradient accumulation, shorter"
     " sequences, fewer DataLoader workers; a limit of the container or of ulimit counts as well"
 )
-ADVICE_ON_EVALUATION = "smaller batches in evaluations need less, and so do they under torch.no_grad()"
+ADVICE_ON_EVALUATION = (
+    "smaller batches in evaluations need less; without torch.no_grad() they also keep what a backward pass would need"
+)
 ADVICE: Mapping[FindingKind, str] = {
     FindingKind.LEAK: (
         "something keeps memory of earlier steps: keep .item() or .detach() of outputs and losses, bound or clear lists"
