@@ -114,7 +114,7 @@ def _cost_line(cost: ProfilerCost, *, is_counted: bool) -> str:
         parts.append(f"a recorded step took {much} a plain one")
     parts.append(f"training waited {format_duration(cost.writing_seconds)} for {format_bytes(cost.trace_bytes)}")
     if cost.host_bytes is not None:
-        parts.append(f"up to {format_bytes(cost.host_bytes)} of host memory")
+        parts.append(f"up to {format_bytes(cost.host_bytes)} more of host memory when a window had ended")
     return SEPARATOR.join(parts)
 
 

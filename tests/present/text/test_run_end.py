@@ -65,7 +65,7 @@ def test_the_lines_of_a_full_run() -> None:
         "verdict GPU 0: STABLE · stable between 45.00 GiB and 46.00 GiB over 29 evaluated steps",
         "peak GPU 0: 60.00 GiB (75 % of 80.00 GiB) in step 7",
         "profiler: 6 steps recorded in 2 windows · a recorded step took 3.0 times as long as a plain one"
-        " · training waited 1.2 s for 12.00 MiB · up to 200.00 MiB of host memory",
+        " · training waited 1.2 s for 12.00 MiB · up to 200.00 MiB more of host memory when a window had ended",
         "wrote 2 traces, 1 snapshot, 2 address books, the live log and scalars to runs/a",
         "look:  tensorboard --logdir runs",
     ]
