@@ -88,7 +88,7 @@ def _explained(spike: Finding, sources: SpikeSources, step: int, file: str) -> F
         severity=Severity.INFO,
         first_step=step,
         last_step=step,
-        message=f"the spike of step {step}, {sources}",
+        message=f"{spike.message} · in step {step}, {sources}",
         evidence={**spike.evidence, **sources.to_evidence(file)},
         advice="",
     )
