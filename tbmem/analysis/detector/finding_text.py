@@ -109,9 +109,10 @@ def leak(
 
 
 def _out_of_memory(ahead: Forecast) -> str:
-    """``'out of memory in ~5 200 steps (16 min at this speed), resident +426.00 KiB/step'``."""
+    """``'out of memory in ~5 200 steps (16 min), as the resident memory grows by 426.00 KiB per step'``."""
     time = "" if ahead.seconds is None else f" ({format_duration(ahead.seconds)} at this speed)"
-    rate = "" if ahead.resident_rate is None else f", resident {format_signed(round(ahead.resident_rate))}/step"
+    resident = ahead.resident_rate
+    rate = "" if resident is None else f", as the resident memory grows by {format_bytes(round(resident))} per step"
     return f"out of memory in ~{format_count(ahead.steps)} steps{time}{rate}"
 
 

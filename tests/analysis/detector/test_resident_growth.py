@@ -225,7 +225,7 @@ def test_memory_runs_out_at_the_rate_of_the_resident_memory() -> None:
     assert verdict.evidence["bytes_per_step"] == pytest.approx(64 * KIB, rel=0.01)
     assert verdict.evidence["resident_bytes_per_step"] == pytest.approx(96 * KIB, rel=0.01)
     assert verdict.evidence["steps_left"] == pytest.approx(8 * GIB / (96 * KIB), rel=0.01)
-    assert ", resident +96.00 KiB/step" in verdict.message
+    assert ", as the resident memory grows by 96.00 KiB per step" in verdict.message
 
 
 @pytest.mark.parametrize("resident", [60 * KIB, 64 * KIB, 66 * KIB])
