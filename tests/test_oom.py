@@ -70,7 +70,7 @@ def _check(folder: Path, kind: str) -> None:
     assert largest["bytes"] == 12 * (4 << 20)
     assert "history.append(torch.ones(1 << 20))" in largest["lines"][0]
     (report,) = folder.glob("*.oom.txt")
-    assert "12 of them" in report.read_text()
+    assert "12 parts" in report.read_text()
     end = read_monitor_log(folder / "plugins/tbmem/monitor.jsonl").end
     assert end is not None
     assert [verdict["kind"] for verdict in end["verdicts"]] == ["oom"]
