@@ -255,13 +255,23 @@ def log_header(rank: Rank, config: MonitorConfig, about: Mapping[str, Any]) -> L
 
 
 def log_end(
-    steps: int, verdicts: Sequence[Finding], error: BaseException | None, findings: Sequence[Finding], *, redacts: bool
+    steps: int,
+    verdicts: Sequence[Finding],
+    error: BaseException | None,
+    findings: Sequence[Finding],
+    *,
+    ended: float | None,
+    redacts: bool,
 ) -> LogRecord:
-    """The live log's last record: how the run ended; ``redacts``: without an exception's text, which may hold data."""
+    """The live log's last record: how the run ended.
+
+    ``ended``: the Unix time at which it did, if that is not now; ``redacts``: without an exception's text, which may
+    hold data.
+    """
     line = None if error is None else raised_at(error)
     return {
         "type": "end",
-        "time": time.time(),
+        "time": time.time() if ended is None else ended,
         "steps": steps,
         "verdicts": [verdict.to_dict() for verdict in verdicts],
         "exception": None if error is None else type(error).__name__,

@@ -266,7 +266,7 @@ class MemoryCallback(Lifecycle):
         atexit.unregister(self._at_exit)
         if self.profiler is None or self._monitor is None or self._flight is None:
             return
-        self._seconds = time.perf_counter() - self._began
+        self._seconds, self._monitor.ended = time.perf_counter() - self._began, time.time()
         deadline = time.monotonic() + self.config.run.wait_seconds
         with Unseen():
             self._end(self.profiler, self._monitor, self._flight, error, deadline)

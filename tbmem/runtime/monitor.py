@@ -135,11 +135,11 @@ class MemoryMonitor(Lifecycle):
         self._devices = DeviceJudges(self._new_detector)
         self._background: BackgroundWriter | None = None
         self.files = LogFiles(None)
-        self._owns_folder = False
+        self.ended: float | None = None  # Unix time at which the training did: this ends after a callback's other parts
         self._accumulation = AccumulationNotice()
         self._every = self._thorough_step = self.config.log_every_n_steps
         self._step, self._judge_step, self._resumed_after, self._judge_time = 0, 0, 0, 0.0
-        self._is_watching = self._samples_every_step = self._has_concluded = False
+        self._is_watching = self._samples_every_step = self._has_concluded = self._owns_folder = False
         self._new: list[MemorySample] = []
 
     def start(self) -> None:
@@ -447,4 +447,4 @@ class MemoryMonitor(Lifecycle):
         for verdict in verdicts:
             if verdict.kind is FindingKind.LEAK and verdict not in self.findings:
                 self._store(verdict)
-        return log_end(self._step, verdicts, error, self.findings, redacts=self._redaction.is_on)
+        return log_end(self._step, verdicts, error, self.findings, ended=self.ended, redacts=self._redaction.is_on)

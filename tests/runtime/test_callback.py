@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+import tbmem
 from tbmem import ConfigError, MemoryCallback, RunFolderError, UsageError
 from tbmem.config import load_config
 from tbmem.model.finding import FindingKind
@@ -585,3 +587,23 @@ def test_without_stop_it_ends_when_it_is_deleted(logdir: dict[str, Any], train_s
     assert read_monitor_log(tmp_path / "run/plugins/tbmem/monitor.jsonl").has_ended
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("tbmem")]
     assert memory.summary is None
+
+
+def test_a_run_lasts_as_long_in_its_log_as_on_the_console(
+    tmp_path: Path, train_step: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given an end that takes longer than the training: a report of what holds the memory, traces that are read
+    def slow(self: MemoryCallback, *arguments: Any) -> None:
+        time.sleep(0.5)
+
+    monkeypatch.setattr(MemoryCallback, "_report_end", slow)
+    # when
+    with MemoryCallback(run={"logdir": str(tmp_path), "name": "r"}, profiling={"enabled": False}) as memory:
+        for _ in range(3):
+            train_step()
+            memory.step()
+    # then
+    story = tbmem.report(tmp_path / "r").run
+    assert memory.summary is not None
+    assert story is not None
+    assert story.seconds == pytest.approx(memory.summary.seconds, abs=0.1)

@@ -140,8 +140,7 @@ def run_report(
     headers: list[Header] = [log.headers[0] if log.headers else {} for log in logs]
     ranks = [header.get("rank", 0) for header in headers]
     started = min([header["started"] for header in headers if "started" in header], default=0.0)
-    times = [log.rows[-1].sample.time for log in logs if log.rows]
-    times += [log.end["time"] for log in logs if log.end is not None and "time" in log.end]
+    until = max([state.until for state in states if state.until is not None], default=started)
     findings = [finding for log in logs for finding in log.findings]
     verdicts = [state.verdict_finding(device.device) for state in states for device in state.devices]
     windows = [{**window, "rank": rank} for rank, log in zip(ranks, logs, strict=True) for window in log.windows]
@@ -154,7 +153,7 @@ def run_report(
         windows=tuple(sorted(windows, key=lambda window: (window["first_step"], window["rank"]))),
         ranks=tuple(sorted(set(ranks))),
         steps=max([state.step for state in states], default=0),
-        seconds=max(max(times, default=started) - started, 0.0) if started else 0.0,
+        seconds=max(until - started, 0.0) if started else 0.0,
         started=started,
         status=run_status(states, now),
         peaks=tuple(device.peak for state in states for device in state.devices if device.peak is not None),

@@ -130,6 +130,12 @@ class RankState:
         """Unix time of the last row, in seconds."""
         return max((device.last.time for device in self.devices if device.last is not None), default=None)
 
+    @property
+    def until(self) -> float | None:
+        """Unix time up to which it lasted, in seconds: its end, else its last row."""
+        end: End = self.end or {}
+        return end.get("time", self.last_time)
+
     def steps_per_second(self) -> float | None:
         """Speed of steps without a profiler; ``None`` where no duration is known."""
         seconds = (device.step_time.seconds for device in self.devices)

@@ -63,13 +63,13 @@ def overview_of(run: LoggedRun, now: float, status: RunStatus | None = None) -> 
         view |= status.to_dict()
     cards = [_card(state, track) for state in run.states for track in state.devices]
     headers = [state.header for state in run.states]
-    last = max((state.last_time for state in run.states if state.last_time is not None), default=None)
+    until = max((state.until for state in run.states if state.until is not None), default=None)
     reported = latest([finding for finding in standing(run.findings) if not finding.kind.is_quiet])
     findings = sorted(reported, key=lambda finding: (_ORDER[finding.severity], -finding.last_step))
     return {
         **{name: view[name] for name in ("run", "status", "status_text", "step", "steps_per_second")},
         # the duration of the run so far, and the time since its last line
-        "seconds": None if last is None or not run.began else round(max(last - run.began, 0.0), 3),
+        "seconds": None if until is None or not run.began else round(max(until - run.began, 0.0), 3),
         "age": view["seconds_since_last_row"],
         "host": ", ".join(dict.fromkeys(header["host"] for header in headers if "host" in header)),
         "torch": next((header["torch"] for header in headers if "torch" in header), ""),
