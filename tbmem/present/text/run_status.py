@@ -24,6 +24,8 @@ _PEAK = {
 }
 """Fields of the peak by their key in JSON."""
 _SEVERITY_STYLES = {Severity.INFO: "", Severity.WARNING: "yellow", Severity.CRITICAL: "red"}
+_GROWS = (FindingKind.LEAK, FindingKind.GROWING)
+"""Verdicts beside which a growth rate stands: of other memory it is noise, or what a cache took before it was full."""
 _STYLES = {FindingKind.STABLE: "green", FindingKind.LEAK: "bold red", FindingKind.OOM: "bold red"}
 
 
@@ -123,7 +125,7 @@ def _device_lines(device: dict[str, Any], rank: dict[str, Any], several: bool, w
     place = f"rank {rank['rank']} {device_label(device['device'])}" if several else device_label(device["device"])
     head = f"{place:<6} "
     growth = device["growth_per_step"]
-    slope = f" {format_signed(growth)}/step" if growth is not None and abs(growth) >= 1 else ""
+    slope = f" {format_signed(growth)}/step" if kind in _GROWS and growth is not None and abs(growth) >= 1 else ""
     bars = sparkline(device["levels"], width - len(head) - len(kind.label) - len(slope) - 1)
     first = Text.assemble(head, (bars, "cyan"), " ", (kind.label, _STYLES.get(kind, "yellow")), slope)
     words = {"peak": peak_word(device["peak_counter"])}

@@ -10,6 +10,7 @@ import { storyCard } from "../stories.js";
 import { triage } from "./triage.js";
 
 const AT_ONCE = 24;
+const GROWS = ["leak", "growing"]; // verdicts beside which a growth rate stands
 
 export const overviewView = { name: "overview", title: "Overview", needs: "none", draw };
 
@@ -137,8 +138,8 @@ function figures(card) {
     ["headroom", bytes(card.headroom), card.capacity && `of ${bytes(card.capacity)}`],
     ["allocated", bytes(card.allocated)],
     ["reserved", bytes(card.reserved)],
-    // of stable memory it is noise, or what a cache took before it was full
-    known(card.growth_per_step) && Math.abs(card.growth_per_step) >= 1 && severityOf(card) !== "good" && ["growth", `${signedBytes(card.growth_per_step)}/step`],
+    // of other memory it is noise, or what a cache took before it was full
+    known(card.growth_per_step) && Math.abs(card.growth_per_step) >= 1 && GROWS.includes(card.verdict) && ["growth", `${signedBytes(card.growth_per_step)}/step`],
   ];
   const shown = rows.filter((row) => row && row[1] !== "–");
   return el(

@@ -49,6 +49,16 @@ def test_the_view_is_plain_json(state: RankState) -> None:
     assert device["growth_per_step"] == pytest.approx(GIB / 10)
 
 
+@pytest.mark.parametrize(
+    ("verdict", "ends"), [("growing", "GROWING +102.40 MiB/step"), ("stable", "STABLE"), ("spike", "SPIKE")]
+)
+def test_a_rate_stands_beside_growth_only(state: RankState, verdict: str, ends: str) -> None:
+    view = run_view("mine", [state], now=1002.0)
+    view["ranks"][0]["devices"][0]["verdict"] = verdict
+
+    assert run_lines(view)[1].plain.endswith(f"█ {ends}")
+
+
 def test_eighty_columns(state: RankState) -> None:
     lines = [line.plain for line in run_lines(run_view("mine", [state], now=1002.0))]
 
