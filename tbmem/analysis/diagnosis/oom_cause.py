@@ -19,6 +19,7 @@ _OTHERS_ADVICE = (
     "list the processes with nvidia-smi (or ps): a forgotten process, another rank on the same device; give each"
     " rank its own device"
 )
+_SHAPE_ADVICE = "check the shape of the tensor that is made there"
 _LIMIT_ADVICE = {
     MACHINE: "a smaller batch, shorter sequences, fewer DataLoader workers or activation checkpointing need less",
     CGROUP: "give the container or the job more memory (docker --memory, --mem of the scheduler), or fewer workers",
@@ -131,6 +132,8 @@ def _capacity(shortage: OomEvent, is_too_large: bool) -> Reason:
         used = format_bytes(limit.total - limit.free)
         text = f"{used} of {name}'s {total} are in use" + ("" if shortage.only_near else f"; {request} does not fit")
     advice = _LIMIT_ADVICE.get(limit.name, ADVICE[FindingKind.OOM])
+    if is_too_large:
+        advice = f"{_SHAPE_ADVICE}; {advice}"
     return Reason(cause=Cause.CAPACITY, bytes=limit.free, enough=False, text=text, advice=advice)
 
 

@@ -56,6 +56,7 @@ def test_a_request_larger_than_the_device_is_the_capacity_whatever_else_is_there
 
     assert reasons[0].cause is Cause.CAPACITY
     assert "the request alone (100.00 GiB) is larger than the device (80.00 GiB)" in reasons[0].text
+    assert reasons[0].advice.startswith("check the shape of the tensor that is made there; ")
 
 
 def test_inactive_pieces_that_would_have_been_enough_together_are_fragmentation() -> None:
