@@ -30,7 +30,7 @@ _GIVEN_BACK = 4 * MIB
 """Bytes of the heap that are not in memory from which on pages were given back: less comes from untouched ones."""
 _MOSTLY = 0.5  # share of a height that lies in free memory, from which on it is none where pages were given back
 _STANDS_STILL = 1 * MIB
-"""Change of the resident memory, in bytes, up to which what malloc has free is still that of its last reading."""
+"""Change of resident memory, or of malloc's heap, in bytes, that says nothing."""
 _FALLS_WITH, _LONGEST_BEHIND = 0.5, 0.1
 """Part by which the resident memory falls with malloc's heap, and seconds after which it must have been read again."""
 _WORKERS_PATIENCE = 30  # readings of the child processes, at most two a second, over which they must have grown
@@ -284,7 +284,7 @@ class SampleFeed:
 
         malloc keeps what a spike has freed, or gives it back, as it happens to lie: the resident peak alone would
         call the first a change of level. Steps shorter than the peak's readings have none of their own. Where malloc's
-        counters are rationed, what was free at the last reading is taken as long as the resident memory is what it was.
+        counters are rationed, what was free at the last reading and the resident memory's change since are taken.
         """
         peaks: list[ResidentPeak] = []
         for at, peak in enumerate(columns.host_peak_rss):
@@ -299,11 +299,15 @@ class SampleFeed:
             self._judge_spikes(Channel.HOST, [each.step for each in peaks], [each.level for each in peaks], events)
 
     def _free_when_it_began(self) -> int | None:
-        """Bytes that malloc had free at the last step's end; ``None`` where that is not known."""
+        """Bytes that malloc had free at the last step's end; ``None`` where that is not known.
+
+        Where the resident memory has changed since malloc's counters were read, the free memory has, as far as can be
+        told: a step that needs more is then no higher than it was.
+        """
         if self._free_heap is None or self._resident is None:
             return None
         free, resident = self._free_heap
-        return free if abs(self._resident - resident) <= _STANDS_STILL else None
+        return max(free + self._resident - resident, 0)
 
     def _note_free(self, columns: Any, at: int) -> None:
         free, self._resident = self._free(columns, at), columns.host_rss[at]

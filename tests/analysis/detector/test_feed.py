@@ -99,7 +99,21 @@ def test_a_spike_between_two_readings_of_malloc_is_found_by_its_resident_peak() 
     assert (found.excursion.kind.value, found.excursion.first_step) == ("spike", 100)
 
 
-def test_steps_after_malloc_has_kept_more_free_than_was_read_are_not_judged() -> None:
+def test_a_spike_is_found_where_the_resident_memory_has_moved_since_the_last_reading_of_malloc() -> None:
+    # given: malloc takes 3 MiB from the system in each odd step and gives them back in each even one
+    levels = [(step, 3 * (step % 2)) for step in range(1, 120)]
+    samples = [
+        _resident(step, level=200, heap=310 + more, resident=500 + more, peak=690 if step == 100 else 503)
+        for step, more in levels
+    ]
+    # when: it was read last in step 96, and the step before the spike has ended 3 MiB higher
+    (found,) = _excursions_seen_now_and_then(samples)
+    # then
+    assert (found.excursion.kind.value, found.excursion.first_step) == ("spike", 100)
+    assert found.excursion.height == 187 * MIB
+
+
+def test_what_malloc_keeps_of_a_spike_before_it_is_read_again_is_no_change_of_level() -> None:
     # given: a larger step has left 90 MiB in malloc's heap, of which its next reading, 12 steps later, will tell
     samples = [
         _resident(step, level=200, heap=310 if step < 100 else 400, resident=high, peak=high)
