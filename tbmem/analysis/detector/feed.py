@@ -301,8 +301,8 @@ class SampleFeed:
     def _free_when_it_began(self) -> int | None:
         """Bytes that malloc had free at the last step's end; ``None`` where that is not known.
 
-        Where the resident memory has changed since malloc's counters were read, the free memory has, as far as can be
-        told: a step that needs more is then no higher than it was.
+        What the resident memory has changed by since malloc's counters were read counts as free memory, so that a step
+        is judged too low rather than too high.
         """
         if self._free_heap is None or self._resident is None:
             return None

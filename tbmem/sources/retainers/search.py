@@ -94,11 +94,11 @@ class RetainerSearch:
         """Whether something is traced of which no line was seen yet; to be called after each traced step."""
         return self._tracer is not None and self._tracer.is_unfinished(frame)
 
-    def untrace(self, frame: FrameType | None = None) -> bool:
-        """Stop tracing, at any time and again; returns whether a line was seen for everything that was traced."""
+    def untrace(self, frame: FrameType | None = None) -> None:
+        """Stop tracing, at any time and again."""
         tracer, self._tracer = self._tracer, None
         if tracer is None:
-            return False
+            return
         tracer.stop(frame if frame is not None else sys._getframe(1))
         for key in tracer.probes:
             lines = [
@@ -110,7 +110,6 @@ class RetainerSearch:
         if tracer.overflowed:
             self._notes.append("A step has more lines than are followed: some were read from the source.")
         self._note_emptied(tracer)
-        return all(key in self._seen for key in tracer.probes)
 
     def _note_emptied(self, tracer: LineTracer) -> None:
         """Mark containers that were emptied while they were traced; take the length of the others."""
