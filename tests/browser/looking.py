@@ -191,11 +191,11 @@ def see_estimate(browser: Browser, ask: Ask, run: str) -> None:
 
 
 def click_a_band(browser: Browser, chart: str) -> None:
-    """Click where a band is drawn: where memory is low in a recording is another place each time that it is made."""
+    """Click where a band of its own is drawn: where memory is low is another place in each recording that is made."""
     for across in (0.15, 0.3, 0.45, 0.6, 0.75):
         browser.point(chart, across, 0.6)
         browser.rest(0.3)
-        if browser.script("document.querySelector('.tip:not([hidden])') !== null"):
+        if browser.script("document.querySelector(arguments[0]).style.cursor === 'pointer'", chart):
             browser.point(chart, across, 0.6, click=True)
             return
-    raise AssertionError(f"no band is named at any of five places of {chart}")
+    raise AssertionError(f"no band can be clicked at any of five places of {chart}")

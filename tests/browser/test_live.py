@@ -171,7 +171,7 @@ def test_a_process_that_is_killed_is_told(browser: Browser, server: Server, trai
 
     training.kill()
 
-    browser.until("document.querySelector('#live-status').textContent.includes('died without an end')", 30)
+    browser.until("document.querySelector('#live-status').textContent.includes('killed or crashed')", 30)
     browser.picture("live-died")
 
 

@@ -96,7 +96,7 @@ def test_what_is_clicked_is_shown_where_one_looks(
     browser.until("document.querySelector('#brushed .tiles') !== null")
     assert visible("#brushed .tiles")
 
-    browser.point(LOW, 0.3, 0.6, click=True)
+    looking.click_a_band(browser, LOW)
     browser.until("document.querySelector('.detail .facts') !== null")
     assert visible(".detail .facts")
     browser.picture(f"docked-{width}")

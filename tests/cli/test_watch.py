@@ -72,7 +72,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     done = run("watch", tmp_path / "runs", "--once")
     # then
     assert done.code == 0
-    assert "died without an end: killed?" in done.out
+    assert "killed or crashed: no end in its log" in done.out
 
 
 @pytest.mark.parametrize(("place", "message"), [("nowhere", "no such file or folder"), ("empty", "no run of tbmem")])

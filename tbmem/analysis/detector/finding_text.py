@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from tbmem.analysis.detector.forecast import Forecast
+from tbmem.analysis.detector.forecast import Forecast, resident_reason
 from tbmem.analysis.detector.spike_test import Excursion, ExcursionEvent
 from tbmem.analysis.diagnosis.advice import ADVICE, ADVICE_ON_EVALUATION, LEAK_IN_WORKERS, recording_of
 from tbmem.model.evidence import (
@@ -111,9 +111,7 @@ def leak(
 def _out_of_memory(ahead: Forecast) -> str:
     """``'out of memory in ~5 200 steps (16 min), as the resident memory grows by 426.00 KiB per step'``."""
     time = "" if ahead.seconds is None else f" ({format_duration(ahead.seconds)} at this speed)"
-    resident = ahead.resident_rate
-    rate = "" if resident is None else f", as the resident memory grows by {format_bytes(round(resident))} per step"
-    return f"out of memory in ~{format_count(ahead.steps)} steps{time}{rate}"
+    return f"out of memory in ~{format_count(ahead.steps)} steps{time}{resident_reason(ahead.resident_rate)}"
 
 
 def _explained(share: float | None, growth: str) -> str:

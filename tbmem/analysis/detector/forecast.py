@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tbmem.analysis.growth_rate import Point, quantile, slopes, thinned
+from tbmem.units import format_bytes
 
 _LOW, _HIGH = 0.1, 0.9  # quantiles of the slopes that make the band
 _FIGURES = 4  # of a number of steps: nobody knows more of a day that is weeks ahead
@@ -68,3 +69,14 @@ def forecast(
 
 def _rounded(steps: float) -> int:
     return int(float(f"{steps:.{_FIGURES}g}")) if steps >= 10**_FIGURES else round(steps)
+
+
+def resident_reason(bytes_per_step: float | None) -> str:
+    """What follows a forecast that another growth decides: ``', as the resident memory grows by 4.00 MiB per step'``.
+
+    Args:
+        bytes_per_step: Growth of the resident memory, if that decides; ``None`` if the growth that was found does.
+    """
+    if bytes_per_step is None:
+        return ""
+    return f", as the resident memory grows by {format_bytes(round(bytes_per_step))} per step"

@@ -221,7 +221,7 @@ class RunStatus:
     ended_by: str | None = None  # an exception or a signal
     detail: str = ""  # of an exception: ``': no labels · at train.py:31  raise ValueError(...)'``
     age: float | None = None  # seconds since the last line; ``None`` where no line has a time
-    ranks: tuple[str, ...] = ()  # ranks whose status differs: ``'rank 1 died without an end: killed?'``
+    ranks: tuple[str, ...] = ()  # ranks whose status differs: ``'rank 1 killed or crashed: no end in its log'``
 
     @property
     def sentence(self) -> str:
@@ -266,7 +266,7 @@ def rank_status(state: RankState, now: float) -> RunStatus:
     last = state.last_time if state.last_time is not None else state.header.get("started")
     age = max(now - last, 0.0) if last is not None else None
     if state.is_alive is False:
-        return RunStatus(Standing.DIED, "died without an end: killed?", age=age)
+        return RunStatus(Standing.DIED, "killed or crashed: no end in its log", age=age)
     is_silent = age is None or age > _SILENT_SECONDS
     silence = "nothing was logged" if age is None else f"nothing for {format_duration(age)}"
     if is_silent and state.is_alive is None:
@@ -305,5 +305,14 @@ def status_notes(states: Sequence[RankState], now: float, done: str = "judged") 
     skipped = [f"rank {state.rank}: {skipped_note(state.skipped)}" for state in states if state.skipped]
     pairs = [(state, rank_status(state, now)) for state in states]
     broken = [(state, status) for state, status in pairs if status.standing is not Standing.ENDED]
-    ends = [f"rank {state.rank}: {status.text}; it is {done} up to step {state.step}" for state, status in broken]
+    ends = [
+        f"rank {state.rank}: {status.text}; it is {done} up to step {_last_step(state, status)}"
+        for state, status in broken
+    ]
     return [*skipped, *ends, *(note for state in states for note in gap_notes(state.gaps, state.rank))]
+
+
+def _last_step(state: RankState, status: RunStatus) -> str:
+    """The last step in its log, which of a process that was killed need not be the last that it ran."""
+    lost = ", the last in its log: half a second of steps may be missing" if status.standing is Standing.DIED else ""
+    return f"{state.step}{lost}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tbmem.analysis.detector.forecast import resident_reason
 from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.evidence import Channel
 from tbmem.model.finding import Finding, FindingKind
@@ -144,8 +145,7 @@ def _growth(finding: Finding) -> Iterator[Fact]:
     steps, seconds = _number(evidence.get("steps_left")), _number(evidence.get("seconds_left"))
     if steps is not None:
         time = "" if seconds is None else f" ({format_duration(seconds)} at this speed)"
-        resident = _number(evidence.get("resident_bytes_per_step"))
-        faster = "" if resident is None else f", as the resident memory grows by {format_bytes(resident)} per step"
+        faster = resident_reason(_number(evidence.get("resident_bytes_per_step")))
         yield "out of memory in", f"about {format_count(steps)} steps{time} after step {finding.last_step}{faster}", ""
 
 

@@ -108,7 +108,7 @@ class RetainerSearch:
             if lines:
                 self._seen[key] = tuple(dict.fromkeys(lines))
         if tracer.overflowed:
-            self._notes.append("A step has more lines than are followed: some were read from the source.")
+            self._notes.append("The watched steps have more lines than are followed: some were read from the source.")
         self._note_emptied(tracer)
 
     def _note_emptied(self, tracer: LineTracer) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from tbmem.sources.survivors.frame_lines import Frame, OperatorCall, UserLines
 from tbmem.sources.survivors.tracker import AllocationSite, Survivor
 
 _MEMORY = "[memory]"
+_CALLS = (_EventType.PyCall.value, _EventType.PyCCall.value)  # plain numbers: comparing torch's own is slow
 _NODE = "autograd::engine::evaluate_function: "
 
 
@@ -26,10 +27,11 @@ class _TreeNode:
     children: Sequence[Any] = ()  # in order of time; torch makes a new list of them each time it is read
     site: AllocationSite | None = None
     line: int = -1  # of the operator, where Python calls it without a function; -1 if it is not known yet
+    is_noted: bool = False
 
 
 def _is_call(node: Any) -> bool:
-    return bool(node.tag == _EventType.PyCall or node.tag == _EventType.PyCCall)
+    return node.tag.value in _CALLS
 
 
 @dataclass(slots=True)
@@ -45,7 +47,8 @@ class StepEvents:
         """Read a step."""
         events = cls()
         alive: dict[int, tuple[int, Any, _TreeNode | None]] = {}
-        for node, branch in _memory_events(roots):
+        # by time, as there are several threads; stable, so that one thread's events keep their order
+        for node, branch in sorted(_memory_events(roots), key=lambda event: event[0].start_time_ns):
             memory = node.extra_fields
             if memory.device.type != "cpu":
                 continue
@@ -62,20 +65,21 @@ class StepEvents:
         return events
 
 
-def _memory_events(roots: Sequence[Any]) -> Iterable[tuple[Any, _TreeNode | None]]:
-    """Allocations and frees in the order of time, each with the branch it belongs to."""
-    events: list[tuple[int, Any, _TreeNode | None]] = []
-    waiting: list[tuple[Any, _TreeNode | None]] = [(root, None) for root in reversed(roots)]
-    while waiting:
-        node, up = waiting.pop()
+def _memory_events(roots: Sequence[Any]) -> Iterator[tuple[Any, _TreeNode | None]]:
+    """Allocations and frees in the order of the tree, each with the branch it belongs to."""
+    levels, up = [iter(roots)], None
+    while levels:
+        node = next(levels[-1], None)
+        if node is None:
+            levels.pop()
+            up = up.up if up is not None else None
+            continue
         children = node.children
         if children:
-            branch = _TreeNode(node, up, children)
-            waiting.extend([(child, branch) for child in reversed(children)])
+            up = _TreeNode(node, up, children)
+            levels.append(iter(children))
         elif node.name == _MEMORY:
-            events.append((node.start_time_ns, node, up))
-    events.sort(key=lambda event: event[0])  # several threads; stable, so one thread's events keep their order
-    return [(node, branch) for _, node, branch in events]
+            yield node, up
 
 
 def _operator_after(memory: Any, branch: _TreeNode | None) -> _TreeNode | None:
@@ -183,15 +187,14 @@ def noted_lines(roots: Sequence[Any], code: UserLines) -> TraceAdditions:
     calls: dict[int, int] = {}
     operators: dict[int, int] = {}
     names: set[str] = set()
-    seen: set[int] = set()
     finder = _SiteFinder(code)
     for node, branch in _memory_events(roots):
         if node.extra_fields.alloc_size <= 0:
             continue
         if line := finder.line_of_operator(_operator_after(node, branch)):
             operators[node.start_time_ns] = line
-        while branch is not None and id(branch) not in seen:
-            seen.add(id(branch))
+        while branch is not None and not branch.is_noted:
+            branch.is_noted = True
             if _is_call(branch.node):
                 fields = branch.node.extra_fields
                 names.add(fields.caller.file_name)

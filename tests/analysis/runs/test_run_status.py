@@ -36,7 +36,7 @@ def _state(make_sample: MakeSample, *, rank: int = 0, alive: bool | None = None,
         ),
         ({"end": {**END, "out_of_memory": True}}, False, 1001.0, Standing.OUT_OF_MEMORY, "ran out of memory"),
         ({"signal": {"name": "SIGTERM", "ends": True}}, False, 1001.0, Standing.TERMINATED, "ended by SIGTERM"),
-        ({}, False, 1001.0, Standing.DIED, "died without an end: killed?"),
+        ({}, False, 1001.0, Standing.DIED, "killed or crashed: no end in its log"),
         ({}, True, 1001.0, Standing.RUNNING, "running"),
         ({}, True, 1240.6, Standing.RUNNING, "running, nothing for 4 min 0 s"),
         ({}, None, 1001.0, Standing.RUNNING, "running"),
@@ -108,4 +108,7 @@ def test_recordings_only() -> None:
 def test_a_run_that_did_not_come_to_its_end_is_told(make_sample: MakeSample) -> None:
     states = [_state(make_sample, alive=False), _state(make_sample, rank=1, end=END)]
 
-    assert status_notes(states, 1001.0) == ["rank 0: died without an end: killed?; it is judged up to step 10"]
+    assert status_notes(states, 1001.0) == [
+        "rank 0: killed or crashed: no end in its log; it is judged up to step 10, the last in its log: half a second of"
+        " steps may be missing"
+    ]

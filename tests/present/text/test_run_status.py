@@ -107,7 +107,7 @@ def test_a_process_that_is_gone_without_an_end_has_died(state: RankState) -> Non
     view = run_view("mine", [state], now=1002.0)
     # then at once, though a row came two seconds ago
     assert (view["status"], state.has_ended) == ("died", True)
-    assert run_lines(view)[0].plain.startswith("mine · died without an end: killed? · step 100")
+    assert run_lines(view)[0].plain.startswith("mine · killed or crashed: no end in its log · step 100")
 
 
 def test_one_rank_of_two_has_died(state: RankState, make_sample: MakeSample) -> None:
@@ -119,7 +119,9 @@ def test_one_rank_of_two_has_died(state: RankState, make_sample: MakeSample) -> 
     view = run_view("mine", [state, other], now=101.0)
     # then
     assert view["status"] == "running"
-    assert run_lines(view)[0].plain.startswith("mine · running · rank 1 died without an end: killed? · step 100")
+    assert run_lines(view)[0].plain.startswith(
+        "mine · running · rank 1 killed or crashed: no end in its log · step 100"
+    )
 
 
 def test_a_leak_that_was_told_twice_is_shown_once(state: RankState) -> None:
