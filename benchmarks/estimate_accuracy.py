@@ -38,6 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
     "GPT, clipped, bf16": {"model": "gpt", "clip": 1.0, "dtype": "bfloat16"},
     "GPT, accumulated": {"model": "gpt", "accumulate": 2, "batch": 2},
     "Llama with grouped heads": {"model": "llama_gqa"},
+    "RMS norm, SiLU and Mish": {"model": "normed_decoder"},
     "encoder with dropout": {"model": "encoder"},
     "ViT": {"model": "vit"},
     "ResNet": {"model": "resnet"},

@@ -41,6 +41,24 @@ def llama_gqa() -> Any:
     return Decoder(shape), tokens(4, 128, 4000), next_token
 
 
+class NormedBlock(nn.Module):
+    """torch's own RMS norm and SiLU, of which CUDA has kernels and a build for the CPU has not."""
+
+    def __init__(self, width: int = 256) -> None:
+        super().__init__()
+        self.norm, self.gate, self.up = nn.RMSNorm(width), nn.Linear(width, 704), nn.Linear(width, 704)
+        self.down, self.mish = nn.Linear(704, width), nn.Mish()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norm(x)
+        return x + self.mish(self.down(F.silu(self.gate(y)) * self.up(y)))
+
+
+def normed_decoder() -> Any:
+    model = nn.Sequential(nn.Embedding(4000, 256), *(NormedBlock() for _ in range(4)), nn.Linear(256, 4000))
+    return model, tokens(16, 128, 4000), next_token
+
+
 def wide_llama(batch: int = 8) -> Any:
     shape = DecoderShape(layers=8, width=256, heads=8, kv_heads=4, inner=688, vocabulary=4000, context=256)
     return Decoder(shape), tokens(batch, 128, 4000), next_token

@@ -67,6 +67,8 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "GPT, fp16 autocast, clipped": {"model": "gpt", "amp": "float16", "clip": 1.0},
     "GPT, bf16 autocast, checkpointed": {"model": "gpt", "amp": "bfloat16", "checkpoint": True},
     "Llama with grouped heads, bf16": {"model": "llama_gqa", "dtype": "bfloat16"},
+    "RMS norm, SiLU and Mish, bf16": {"model": "normed_decoder", "dtype": "bfloat16"},
+    "RMS norm, SiLU and Mish, bf16 autocast": {"model": "normed_decoder", "amp": "bfloat16"},
     "encoder with dropout, bf16 autocast": {"model": "encoder", "amp": "bfloat16"},
     "ViT, fp16 autocast": {"model": "vit", "amp": "float16"},
     "ConvNet": {"model": "convnet"},

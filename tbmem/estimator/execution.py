@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from tbmem.errors import UsageError
 from tbmem.estimator.fake_tensors.attention import gpu_attention, plain_linear
+from tbmem.estimator.fake_tensors.cuda_kernels import register_kernels
 from tbmem.estimator.fake_tensors.device_guard import install_guard
 from tbmem.estimator.fake_tensors.encoder_layer import fused_layers
 from tbmem.estimator.fake_tensors.fake_cuda import (
@@ -31,7 +32,6 @@ from tbmem.estimator.fake_tensors.fake_cuda import (
     transformers_untraced,
 )
 from tbmem.estimator.fake_tensors.recurrent import recurrent_layers
-from tbmem.estimator.fake_tensors.workspaces import register_gru
 from tbmem.estimator.refusals import REHEARSE
 from tbmem.estimator.tracker.tracker import AllocationTracker, counting, patched_value_reads
 from tbmem.estimator.workload.layers import transformer_layers
@@ -98,7 +98,7 @@ def execute(job: Job) -> SimulatedRun:
 def _patch_torch(job: Job, stack: ExitStack, kernels: set[str]) -> None:
     if job.device == "cuda":
         install_guard()
-        register_gru()
+        register_kernels()
         stack.enter_context(fake_cuda_device(job.world_size, job.capability, job.total))
         stack.enter_context(gpu_attention(job.capability, kernels))
         stack.enter_context(plain_linear())

@@ -7,15 +7,12 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tbmem.estimator.fake_tensors.cuda_kernels import has_rms_norm
 from tbmem.estimator.fake_tensors.reductions import reduction_scratch
 from tbmem.model.gpus import Compute
 from tbmem.units import KIB, MIB, round_up
 
 _ATEN = torch.ops.aten
-_GRU_WORKSPACE, _GRU_GATES = 5, 3
-"""Of a GRU cell, in multiples of the hidden size: gates and both states; the gates alone."""
-_libraries: list[torch.library.Library] = []
-"""Kernels are registered as long as their library exists."""
 
 
 def workspace_bytes(capability: tuple[int, int]) -> int:
@@ -241,31 +238,9 @@ _RULES = {
     _ATEN.binary_cross_entropy_with_logits.default: _cross_entropy_of_logits,
     _ATEN.embedding_dense_backward.default: _embedding_backward,
 }
-
-
-def register_gru() -> None:
-    """Register fake kernels of the fused GRU cell, which torch does not have.
-
-    Source: ``aten/src/ATen/native/cuda/RNN.cu`` (``GRU_WORKSPACE_MULTIPLIER``, ``_thnn_fused_gru_cell_cuda``).
-    """
-    if _libraries:
-        return
-    library = torch.library.Library("aten", "IMPL", "Meta")  # type: ignore[no-untyped-call]
-    for name, kernel in (("_thnn_fused_gru_cell", _gru), ("_thnn_fused_gru_cell_backward", _gru_backward)):
-        if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "Meta"):
-            library.impl(name, kernel)  # type: ignore[no-untyped-call]
-    _libraries.append(library)
-
-
-def _gru(_inputs: Any, _hidden: Any, state: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    samples, width = state.shape
-    return state.new_empty(samples, width), state.new_empty(samples, width * _GRU_WORKSPACE)
-
-
-def _gru_backward(
-    gradient: torch.Tensor, workspace: torch.Tensor, has_bias: bool
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-    samples, width = workspace.shape[0], workspace.shape[1] // _GRU_WORKSPACE
-    of_input, of_hidden = (workspace.new_empty(samples, _GRU_GATES * width) for _ in range(2))
-    of_biases = [workspace.new_empty(_GRU_GATES * width) if has_bias else None for _ in range(2)]
-    return of_input, of_hidden, torch.empty_like(gradient), of_biases[0], of_biases[1]
+if has_rms_norm():
+    # its kernels are those of the layer norm
+    _RULES |= {
+        _ATEN._fused_rms_norm.default: _layer_norm,
+        _ATEN._fused_rms_norm_backward.default: _layer_norm_backward,
+    }

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 
-from tbmem.estimator.fake_tensors import workspaces
-from tbmem.estimator.fake_tensors.workspaces import Result, blocks_of, register_gru, workspace_bytes
+from tbmem.estimator.fake_tensors.workspaces import Result, blocks_of, workspace_bytes
 from tbmem.model.gpus import Compute
 from tbmem.units import KIB, MIB
 
@@ -24,16 +22,6 @@ def scratch_bytes(operator: Any, args: tuple[Any, ...]) -> int:
         now += 0 if isinstance(block, Result) else block
         most = max(most, now)
     return most
-
-
-@pytest.fixture
-def gru_kernels() -> Iterator[None]:
-    """The fake kernels of a GRU cell, for one test."""
-    assert not workspaces._libraries
-    register_gru()
-    yield
-    while workspaces._libraries:
-        workspaces._libraries.pop()._destroy()  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.parametrize(
@@ -115,24 +103,6 @@ def test_efficient_attention_accumulates_in_tiles(dtype: torch.dtype, grouped: b
     # a gradient that lies otherwise is copied first
     copied = scratch_bytes(backward, (gradient.contiguous(), query, key))
     assert copied == size + gradient.numel() * gradient.element_size()
-
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_a_gru_cell_has_the_shapes_of_torchs_own(bias: bool, gru_kernels: None) -> None:
-    # given 5 samples and 7 hidden values, with torch's CPU cell as reference
-    state = torch.zeros(5, 7, device="meta", requires_grad=True)
-    gates = [torch.zeros(5, 21, device="meta", requires_grad=True) for _ in range(2)]
-    biases: list[Any] = [torch.zeros(21, device="meta", requires_grad=True) for _ in range(2)] if bias else []
-    expected = torch.nn.GRUCell(3, 7, bias=bias)(torch.zeros(5, 3), torch.zeros(5, 7))
-    # when
-    after, kept = ATEN._thnn_fused_gru_cell(*gates, state, *(biases or (None, None)))
-    after.sum().backward()
-    # then
-    assert after.shape == expected.shape
-    assert kept.shape == (5, 5 * 7)
-    for given in (state, *gates, *biases):
-        assert given.grad is not None
-        assert given.grad.shape == given.shape
 
 
 def blocks(operator: Any, *args: Any) -> list[Any]:
