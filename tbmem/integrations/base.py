@@ -59,6 +59,7 @@ class TrainingSession:
         self._training: object = None
         # how often each event arrives: as often as the framework has the callback in its list
         self._events_per_batch, self._events_seen = 1, 0
+        self._is_used = False
         self.memory: MemoryCallback | None = None
         """The callback of the current or last run."""
 
@@ -85,6 +86,7 @@ class TrainingSession:
             training: Identifies the training run. If it is monitored already, this session does nothing: two would
                 share their files and the profiler.
         """
+        self._is_used = True
         if training is not None and self._is_watched(training):
             return
         self.end()
@@ -153,6 +155,13 @@ class TrainingSession:
         memory.stop(error)
         self._report(memory, loggers, memory.summary.verdicts if memory.summary is not None else ())
 
+    def warn_if_unused(self) -> None:
+        """Log that no training has called the framework's callback, as where the trainer was not given it."""
+        if not self._is_used and self._config.enabled:
+            get_logger().warning(
+                "no training has called this tbmem callback: is it in the trainer's list of callbacks?"
+            )
+
     def _report(
         self, memory: MemoryCallback, loggers: Sequence[FindingLogger], verdicts: Sequence[Finding] = ()
     ) -> None:
@@ -197,6 +206,8 @@ class ContextManagerMixin(RunResults):
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is None:
+            self.session.warn_if_unused()
         self.session.end(error=error)
 
 

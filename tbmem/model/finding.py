@@ -95,13 +95,14 @@ class Finding(HtmlDisplay):
 
     @property
     def subject(self) -> tuple[object, ...]:
-        """What reports of the same have in common: a leak is reported again when more is known about it.
+        """What reports of the same have in common: a leak or a period is reported again when more is known about it.
 
         What a holder on the CPU keeps shows in malloc's memory and in the resident memory.
         """
         holder, channel = self.evidence.get("holder"), self.evidence.get("channel")
         is_same_memory = holder is not None and self.device == "cpu"
-        return self.kind, self.rank, self.device, None if is_same_memory else channel, holder
+        period = self.evidence.get("period_steps")
+        return self.kind, self.rank, self.device, None if is_same_memory else channel, holder, period
 
     def to_dict(self) -> dict[str, Any]:
         """The finding as plain JSON values."""

@@ -14,7 +14,7 @@ import pytest
 from tbmem import requirements
 from tbmem.errors import MissingDependencyError
 from tbmem.integrations import base
-from tbmem.integrations.base import RunResults, TrainingSession
+from tbmem.integrations.base import ContextManagerMixin, RunResults, TrainingSession
 from tbmem.model.monitor_log import MonitorLog
 
 NO_PROFILER = {"enabled": False}
@@ -179,3 +179,22 @@ def test_an_adapter_tells_of_its_run_as_the_callback_does(make_session: Callable
     assert results.verdicts == results.summary.verdicts != ()
     assert results.findings == session.memory.findings
     assert results.folder == session.memory.folder is not None
+
+
+class _Adapter(ContextManagerMixin):
+    def __init__(self, session: TrainingSession) -> None:
+        self.session = session
+
+
+def test_a_block_in_which_no_training_called_the_callback_says_so(
+    make_session: Callable[..., TrainingSession], caplog: pytest.LogCaptureFixture
+) -> None:
+    with _Adapter(make_session()):
+        pass
+    unused = caplog.messages
+    caplog.clear()
+    with _Adapter(make_session()) as used:
+        used.session.begin(None)
+
+    assert unused == ["no training has called this tbmem callback: is it in the trainer's list of callbacks?"]
+    assert not any("no training has called" in message for message in caplog.messages)

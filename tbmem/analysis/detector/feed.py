@@ -247,7 +247,7 @@ class SampleFeed:
         for test in self._spikes.values():
             test.rebase()
         self._earlier_peaks.append(self._resident_peaks)
-        self._resident_peaks = ResidentPeaks()
+        self._resident_peaks = ResidentPeaks(self._resident_peaks.least_free)
 
     def _note_given_back(self, columns: Any) -> None:
         """Note what of the heap was given back after a recording, at the first reading of malloc's counters."""

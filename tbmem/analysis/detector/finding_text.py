@@ -48,6 +48,7 @@ _STANDS, _STANDS_STEPS = 0.5, 50  # of its length, and steps, for which growth t
 _AT_ONCE = 0.1  # part of the growth from which on what came with a single rise is mentioned
 PART_OF_RATE = {"alive_bytes_per_step", "heap_bytes_per_step"}
 """Evidence of leaks on the CPU of whose rate malloc shows a part: what is alive, or in malloc's heap."""
+_PERIOD_OVER = 1.5  # of a period's length without one more, from which on it is said to be over
 _FAR = 100_000_000  # steps beyond which a forecast is not mentioned
 
 
@@ -208,7 +209,7 @@ def spike(sample: MemorySample, event: ExcursionEvent, running: RunningAt = _UNK
         message = f"{step} needed {more}: it reached {level}, the usual is {format_bytes(excursion.usual)}"
     else:
         verb = "held" if channel is Channel.ALLOCATED else "reached"
-        message = f"{step} {verb} {level}, {_above_usual(excursion)}"
+        message = f"{step} {verb} {level}, {_above_usual(excursion)}{_kept(excursion)}"
     file, sources = excursion.confirmation
     message += _held_after(event) + _left_out(excursion)
     # a recording names what the step held, better than what was running when a look at the stack came
@@ -264,7 +265,10 @@ def _above_usual(excursion: Excursion) -> str:
 
 
 def _kept(excursion: Excursion) -> str:
-    return f", {format_bytes(excursion.kept)} of it in memory that malloc had kept free" if excursion.kept else ""
+    """What of the height the resident peak does not show, as it lay in memory that was free, and what more may have."""
+    kept = f", {format_bytes(excursion.kept)} of it in memory that malloc had kept free" if excursion.kept else ""
+    more = excursion.may_be_more
+    return kept + (f", and up to {format_bytes(more)} more in what malloc has kept of earlier steps" if more else "")
 
 
 def _held_after(event: ExcursionEvent) -> str:
@@ -316,6 +320,7 @@ def _of_excursion(
         "usual_bytes": excursion.usual,
         "height_bytes": excursion.height,
         **({"kept_free_bytes": excursion.kept} if excursion.kept else {}),
+        **({"may_be_more_bytes": excursion.may_be_more} if excursion.may_be_more else {}),
         **({"left_out_bytes": excursion.left_out} if excursion.left_out is not None else {}),
         **others,
     }
@@ -328,9 +333,17 @@ def stable(sample: MemorySample, lowest: int, highest: int, judged: int, noted: 
     message = f"stable at {format_range(lowest, highest)} over {judged} evaluated steps"
     evidence = {"lowest_bytes": lowest, "highest_bytes": highest, "judged_steps": judged}
     if noted is not None:
-        message += f" · {noted.message}"
+        message += f" · {_until(noted, sample.step)}{noted.message}"
         evidence |= {key: value for key, value in noted.evidence.items() if key == "period_steps"}
     return make_finding(FindingKind.STABLE, sample, message, evidence, 1)
+
+
+def _until(noted: Finding, step: int) -> str:
+    """``'until step 200, '``: of a period that has not shown for longer than it lasts."""
+    members = noted.evidence.get("member_steps", ())
+    last = max((*members, noted.last_step))
+    is_over = noted.kind is FindingKind.PERIODIC and step > last + _PERIOD_OVER * noted.evidence["period_steps"]
+    return f"until step {last}, " if is_over else ""
 
 
 def too_early(sample: MemorySample, judged: int, enough: int) -> Finding:

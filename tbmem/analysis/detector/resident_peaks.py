@@ -29,8 +29,10 @@ class ResidentPeak(NamedTuple):
 class ResidentPeaks(deque[ResidentPeak]):
     """The resident peaks of the last steps."""
 
-    def __init__(self) -> None:
+    def __init__(self, least_free: int | None = None) -> None:
         super().__init__(maxlen=_PEAKS)
+        self.least_free = least_free
+        """Bytes that malloc had free before the steps that it has kept least for."""
 
     def have(self, excursion: Excursion) -> bool:
         """Whether a peak of the excursion's steps is remembered."""
@@ -58,7 +60,23 @@ class ResidentPeaks(deque[ResidentPeak]):
         peak = _usual_peak(within) if is_shift else max(each.peak for each in within)
         usual = _usual_peak(before)
         kept = excursion.height - (peak - usual)
-        return replace(excursion, peak=peak, usual=usual, kept=kept if kept > _NOTICEABLE * excursion.height else 0)
+        least = _NOTICEABLE * excursion.height
+        more = 0 if is_shift else self._kept_of_earlier_steps(before) - max(kept, 0)
+        return replace(
+            excursion,
+            **{"peak": peak, "usual": usual},
+            kept=kept if kept > least else 0,
+            may_be_more=more if more > least else 0,
+        )
+
+    def _kept_of_earlier_steps(self, before: Sequence[ResidentPeak]) -> int:
+        """Bytes that malloc had free before an excursion, beyond what it had when it had kept least.
+
+        The steps that are usual need no more of it than they did then: what is more is of an earlier excursion.
+        """
+        free = median_low([each.peak - each.level for each in before])
+        self.least_free = free if self.least_free is None else min(free, self.least_free)
+        return free - self.least_free
 
     def _around(self, excursion: Excursion) -> tuple[list[ResidentPeak], list[ResidentPeak]]:
         """The peaks of an excursion's steps, and those that tell what is usual."""

@@ -77,6 +77,8 @@ class Excursion:
     kept: int | None = None
     """Where peak and usual are resident memory: bytes of the height that lay in what malloc had kept free, so that the
     peak does not show them."""
+    may_be_more: int = 0
+    """Bytes that malloc had kept of earlier excursions, of which these steps may have needed any part as well."""
     left_out: int | None = None
     """Of a step in a profiler window: bytes that tbmem had added to its resident peak, which are not in ``peak``."""
     confirmation: Confirmation = Confirmation()

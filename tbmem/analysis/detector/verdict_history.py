@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tbmem.analysis.detector.periodicity import belongs
 from tbmem.analysis.detector.spike_test import Excursion
@@ -11,10 +12,14 @@ from tbmem.model.finding import Finding, FindingKind, Severity
 
 _ALIKE = 0.9  # part of the highest one's height from which on spikes are about as high
 _SPIKES = 16  # spikes that are remembered, the highest ones
+_NAMED = 5  # steps with spikes that a verdict names
 
 
 def worst_spike(spikes: Sequence[Finding]) -> Finding:
-    """The highest above the usual; of those about as high the one with the highest peak, which is the run's."""
+    """The highest above the usual; of those about as high the one with the highest peak, which is the run's.
+
+    Its message names the steps of the others.
+    """
     highest = max(spikes, key=_height)
     alike = [
         spike
@@ -22,7 +27,13 @@ def worst_spike(spikes: Sequence[Finding]) -> Finding:
         if spike.evidence.get("channel") == highest.evidence.get("channel")
         and _height(spike) >= _ALIKE * _height(highest)
     ]
-    return max(alike, key=lambda spike: spike.evidence.get("peak_bytes", 0))
+    worst = max(alike, key=lambda spike: spike.evidence.get("peak_bytes", 0))
+    steps = sorted({spike.first_step for spike in spikes})
+    if len(steps) == 1:
+        return worst
+    is_few = len(steps) <= _NAMED
+    others = f"{len(steps)}: steps {', '.join(map(str, steps))}" if is_few else f"more than {_NAMED}"
+    return replace(worst, message=f"{worst.message} · the highest of {others}")
 
 
 def _height(spike: Finding) -> int:

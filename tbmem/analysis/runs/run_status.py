@@ -20,12 +20,13 @@ _MAX_FINDINGS = 200
 _SILENT_SECONDS = 60.0  # time without a line after which a process that cannot be seen may have been killed
 _MAX_NAMED_RANKS = 8
 _VERDICT_ORDER = (FindingKind.OOM, FindingKind.LEAK, FindingKind.SPIKE, FindingKind.NEAR_CAPACITY)
+_REPORTED_AGAIN = (FindingKind.LEAK, FindingKind.PERIODIC)  # when more is known
 
 
 def standing(findings: Sequence[Finding]) -> list[Finding]:
-    """Findings that hold: the last report of each leak, none that was withdrawn, and no spike of a periodic pattern."""
+    """Findings that hold: the last report of each leak and period, none that was withdrawn, no spike of a period."""
     patterns = [finding for finding in findings if finding.kind is FindingKind.PERIODIC]
-    last = {finding.subject: finding for finding in findings if finding.kind is FindingKind.LEAK}
+    last = {finding.subject: finding for finding in findings if finding.kind in _REPORTED_AGAIN}
     ends = [(at, finding) for at, finding in enumerate(findings) if finding.kind is FindingKind.GROWING]
     latest = [
         finding

@@ -137,6 +137,16 @@ def test_a_spike_of_several_steps_names_the_first_and_the_last() -> None:
     assert judge(samples)[-1].message.startswith("steps 45 to 46 reached a resident peak of 1.07 GiB, ")
 
 
+def test_what_malloc_has_kept_of_earlier_steps_may_hold_more_of_a_spike() -> None:
+    excursion = Excursion(ExcursionKind.SPIKE, 45, 45, 1100 * MIB, 527 * MIB, may_be_more=99 * MIB)
+
+    finding = finding_text.spike(_run_with_a_spike()[45], ExcursionEvent(45, Channel.HOST, excursion, updated=True))
+
+    assert "above the usual 527.00 MiB, and up to 99.00 MiB more in what malloc has kept of earlier" in finding.message
+    assert finding.evidence["may_be_more_bytes"] == 99 * MIB
+    assert finding.evidence["height_bytes"] == 573 * MIB
+
+
 def test_a_spike_that_was_recorded_names_what_its_recording_shows() -> None:
     # given
     sources = SpikeSources((SpikeSource("me/train.py:12 loss_of", "aten::mm", 500 * MIB, 2),), others=70 * MIB)
@@ -196,3 +206,14 @@ def test_the_figures_of_a_spike_stand_on_the_other_screens() -> None:
     assert any(f"resident peak {format_bytes(device['peak'])}" in line.plain for line in run_lines(view))
     assert card["peak_word"] == "resident peak"
     assert f"a resident peak of {format_bytes(card['peak'])}" in spike.message
+
+
+@pytest.mark.parametrize(("step", "words"), [(170, "every 50"), (300, "until step 150, every 50")])
+def test_a_period_that_has_not_shown_for_long_says_until_when_it_did(step: int, words: str) -> None:
+    excursion = Excursion(ExcursionKind.PERIODIC, 150, 150, 800 * MIB, 500 * MIB, 50, (50, 100, 150))
+    sample = _run_with_a_spike()[0]
+    noted = finding_text.periodic(sample, ExcursionEvent(150, Channel.HOST, excursion, updated=True))
+
+    found = finding_text.stable(sample._replace(step=step), MIB, 2 * MIB, 250, noted)
+
+    assert f"evaluated steps · {words} steps (50, 100, 150) memory reaches" in found.message

@@ -34,6 +34,19 @@ def test_what_malloc_had_kept_free_is_told_apart() -> None:
     assert (shown.peak, shown.usual, shown.height, shown.kept) == (1000 * MIB, 800 * MIB, 500 * MIB, 300 * MIB)
 
 
+def test_what_malloc_has_kept_of_a_first_jump_may_hold_part_of_a_second() -> None:
+    # given 20 MiB that malloc had free before a first jump, of which it keeps 130 more
+    peaks = _peaks(*[500] * 40, 700, free=20)
+    first = peaks.shown(Excursion(ExcursionKind.SPIKE, 41, 41, 680 * MIB, 480 * MIB))
+    rows = [(step, 630 if step < 82 else 800) for step in range(42, 83)]
+    peaks.extend(ResidentPeak(step, level * MIB, (level - 150) * MIB) for step, level in rows)
+
+    second = peaks.shown(Excursion(ExcursionKind.SPIKE, 82, 82, 650 * MIB, 480 * MIB))
+
+    assert (first.height, first.may_be_more) == (200 * MIB, 0)
+    assert (second.height, second.may_be_more) == (170 * MIB, 130 * MIB)
+
+
 def test_the_usual_is_that_of_the_steps_before() -> None:
     # given a level that changes at step 20, and a spike some steps later
     peaks = _peaks(*[500] * 20, *[700] * 20, 1200)

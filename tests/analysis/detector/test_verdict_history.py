@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tbmem.analysis.detector.spike_test import Excursion, ExcursionKind
 from tbmem.analysis.detector.verdict_history import VerdictHistory, worst_spike
 from tbmem.model.evidence import Channel
@@ -34,8 +36,9 @@ def test_the_highest_spike_is_the_worst_whatever_came_last() -> None:
     # when
     for each in (highest, finding(FindingKind.SPIKE, 80, height=100 * MIB), finding(FindingKind.LEVEL_SHIFT, 90)):
         history.add(each)
-    # then
-    assert history.severe(fragmented=False) is highest
+    # then it is the verdict, which names the steps of both
+    worst = history.severe(fragmented=False)
+    assert worst == replace(highest, message=" · the highest of 2: steps 40, 80")
 
 
 def test_an_evaluation_is_no_verdict_but_is_noted() -> None:
@@ -49,7 +52,10 @@ def test_an_evaluation_is_no_verdict_but_is_noted() -> None:
         history.add(each)
     # then
     assert history.severe(fragmented=False) is None
-    assert history.noted() is evaluations[-1]
+    noted = history.noted()
+    assert noted is not None
+    assert noted.first_step == 89
+    assert noted.message == " · the highest of more than 5"
     # and with the spike that is the verdict
     history.add(spike)
     for each in evaluations:
@@ -65,7 +71,7 @@ def test_of_spikes_of_about_one_height_the_worst_is_the_runs_peak() -> None:
     held = finding(FindingKind.SPIKE, 90, height=295 * MIB, peak=950 * MIB)
     held.evidence["channel"] = "allocated"
     # when / then
-    assert worst_spike([first, second, lower, held]) is second
+    assert worst_spike([first, second, lower, held]).first_step == second.first_step
 
 
 def test_being_nearly_full_is_worse_than_a_spike_and_being_tight_is_not() -> None:

@@ -118,6 +118,9 @@ def test_a_spike_that_turned_out_to_be_of_a_beat_stands_no_more(make_sample: Mak
     assert (before, state.verdict("cuda:0")) == (SPIKE, FindingKind.STABLE)
     assert standing([spike, other, beat]) == [other, beat]
     assert standing([spike, replace(beat, rank=1)]) == [spike, replace(beat, rank=1)]
+    # and of two reports of one period the later, which knows more
+    again = replace(beat, message="with what was recorded")
+    assert standing([beat, other, again]) == [other, again]
 
 
 def test_a_leak_whose_growth_has_ended_stands_no_more() -> None:
