@@ -62,12 +62,8 @@ class ResidentPeaks(deque[ResidentPeak]):
         kept = excursion.height - (peak - usual)
         least = _NOTICEABLE * excursion.height
         more = 0 if is_shift else self._kept_of_earlier_steps(before) - max(kept, 0)
-        return replace(
-            excursion,
-            **{"peak": peak, "usual": usual},
-            kept=kept if kept > least else 0,
-            may_be_more=more if more > least else 0,
-        )
+        excursion = replace(excursion, peak=peak, usual=usual, kept=kept if kept > least else 0)
+        return replace(excursion, may_be_more=more if more > least else 0)
 
     def _kept_of_earlier_steps(self, before: Sequence[ResidentPeak]) -> int:
         """Bytes that malloc had free before an excursion, beyond what it had when it had kept least.
