@@ -51,7 +51,8 @@ class NormedBlock(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.norm(x)
-        return x + self.mish(self.down(F.silu(self.gate(y)) * self.up(y)))
+        change: torch.Tensor = self.mish(self.down(F.silu(self.gate(y)) * self.up(y)))
+        return x + change
 
 
 def normed_decoder() -> Any:
