@@ -83,7 +83,7 @@ def write_file(path: str | os.PathLike[str], data: bytes) -> Path:
 def _why_not_made(error: OSError) -> str:
     # /proc says so of every file that is to be made in it
     is_refused = isinstance(error, FileNotFoundError)
-    return "no file can be made there" if is_refused else error.strerror or str(error)
+    return "no file can be made there; name another folder" if is_refused else error.strerror or str(error)
 
 
 def compress(source: BinaryIO, target: Path) -> None:

@@ -341,6 +341,11 @@ class MonitorLog:
         return self.end is not None or self.signal is not None
 
 
+def not_a_log(path: str | os.PathLike[str]) -> FileFormatError:
+    """The error of a file of which no line is a monitor log's."""
+    return FileFormatError(f"{Path(path)}: not a monitor log of tbmem: none of its lines can be read; give another")
+
+
 def read_monitor_log(path: str | os.PathLike[str]) -> MonitorLog:
     """Read a log, also one that is still being written or was cut off.
 
@@ -353,7 +358,7 @@ def read_monitor_log(path: str | os.PathLike[str]) -> MonitorLog:
             if line.strip():
                 is_cut_off = not (parse_line(line, log) or line.endswith(b"\n"))
     if log.damaged_lines and not any((log.headers, log.rows, log.findings, log.windows, log.end)):
-        raise FileFormatError(f"{Path(path)}: not a monitor log of tbmem")
+        raise not_a_log(path)
     log.damaged_lines -= is_cut_off  # who follows a run that is still being written waits for the rest of it
     return log
 

@@ -70,7 +70,7 @@ def test_a_log_is_shown_live(tab: Tab, folder: Folder) -> None:
         ("bad.pickle", b"\x80\x04", "bad.pickle"),
         ("system.pickle", b"cos\nsystem\n(S'true'\ntR.", "os.system"),
         ("half.json", b'{"traceEvents": [', "half.pt.trace.json"),
-        ("hello.jsonl", b"hello\n", "not a monitor log of tbmem"),
+        ("hello.jsonl", b"hello\n", "not a monitor log of tbmem: none of its lines can be read"),
     ],
 )
 def test_what_cannot_be_read_is_told_in_one_line_and_deleted(

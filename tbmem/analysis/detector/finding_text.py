@@ -8,7 +8,13 @@ from typing import Any
 
 from tbmem.analysis.detector.forecast import Forecast, resident_reason
 from tbmem.analysis.detector.spike_test import Excursion, ExcursionEvent
-from tbmem.analysis.diagnosis.advice import ADVICE, ADVICE_ON_EVALUATION, LEAK_IN_WORKERS, recording_of
+from tbmem.analysis.diagnosis.advice import (
+    ADVICE,
+    ADVICE_ON_EVALUATION,
+    ADVICE_ON_UNSHARDED,
+    LEAK_IN_WORKERS,
+    recording_of,
+)
 from tbmem.model.evidence import (
     Channel,
     Conclusion,
@@ -217,7 +223,8 @@ def spike(sample: MemorySample, event: ExcursionEvent, running: RunningAt = _UNK
     shows = "tbmem analyze shows what it holds"
     recording = f"another run records it with {recording_of(first)}, and {shows}"
     general = ADVICE_ON_EVALUATION if running.is_evaluation else ADVICE[FindingKind.SPIKE]
-    advice = f"{general}; {shows if file else recording}"
+    sharded = () if running.is_evaluation or sample.device == "cpu" else (ADVICE_ON_UNSHARDED,)
+    advice = "; ".join((general, *sharded, shows if file else recording))
     lines = sources.to_evidence(file) if sources.largest else _line_facts(running)
     facts: dict[str, Any] = {"phase": phase, **_held_facts(event), **lines}
     severity = Severity.INFO if running.is_evaluation else Severity.WARNING

@@ -24,14 +24,16 @@ NEAR_CAPACITY_OF_HOST = (
 ADVICE_ON_EVALUATION = (
     "smaller batches in evaluations need less; without torch.no_grad() they also keep what a backward pass would need"
 )
+ADVICE_ON_UNSHARDED = "with FSDP check for unsharded parameters"
+"""Of a spike on an accelerator."""
 ADVICE: Mapping[FindingKind, str] = {
     FindingKind.LEAK: (
         "something keeps memory of earlier steps: keep .item() or .detach() of outputs and losses, bound or clear lists"
         " and caches that hold tensors; if the workload itself grows, use smaller batches or checkpoint activations"
     ),
     FindingKind.SPIKE: (
-        "examine such a step (a longer batch, a validation pass, a checkpoint); with FSDP check for unsharded"
-        " parameters; activation checkpointing lowers the peak"
+        "examine such a step (a longer batch, a validation pass, a checkpoint); activation checkpointing lowers"
+        " the peak"
     ),
     FindingKind.LEVEL_SHIFT: "expected after unfreezing layers, a larger batch or a longer sequence; otherwise"
     " examine that step",

@@ -96,7 +96,7 @@ _ELEMENTS = {contents: (contents.value, "") for contents in Contents} | {
 
 
 def held_by(holder: Holder, others: Sequence[Holder], step: int) -> str:
-    """``held by list 'history' in train() at train.py:57  history.append(loss) · 48 tensors seen in step 52, ...``.
+    """``held by list 'history' in train() at train.py:57  history.append(loss) · 48 tensors as of step 52, ...``.
 
     ``step`` is the one in which the holder was looked at: it holds more by the end of the run.
     """
@@ -237,14 +237,14 @@ def _place(holder: Holder) -> str:
 def _contents(holder: Holder, step: int) -> str:
     size, gain = format_bytes(holder.bytes_per_element), _gain(holder)
     if holder.kind is HolderKind.GRAPH:
-        return f"its graph, seen in step {step}, is {format_count(holder.length)} nodes long and {gain}"
+        return f"its graph, as of step {step}, is {format_count(holder.length)} nodes long and {gain}"
     if holder.kind is HolderKind.TENSOR:
         return f"it {gain}"
     if holder.type in _TEXTS:
-        return f"{format_bytes(holder.length * holder.bytes_per_element)} seen in step {step}, it {gain}"
+        return f"{format_bytes(holder.length * holder.bytes_per_element)} as of step {step}, it {gain}"
     elements, keeps = _elements(holder)
     in_all = "" if abs(holder.per_step - 1) < _ONE_A_STEP else f", {_rate(holder)}"
-    return f"{format_count(holder.length)} {elements} seen in step {step}{keeps} ({size} each{in_all})"
+    return f"{format_count(holder.length)} {elements} as of step {step}{keeps} ({size} each{in_all})"
 
 
 def _gain(holder: Holder) -> str:

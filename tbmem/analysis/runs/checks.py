@@ -63,7 +63,10 @@ def check_run(states: Sequence[RankState], limits: Limits, now: float = 0.0) -> 
             raise UsageError(_NO_RECORD)
         skipped = sum(state.skipped for state in states)
         damage = f"; {skipped_note(skipped)}" if skipped else ""
-        raise UsageError(f"no step was logged in this run, so there is nothing to check; {WHAT_COUNTS}{damage}")
+        statuses = [rank_status(state, now) for state in states]
+        is_dead = all(status.standing is Standing.DIED for status in statuses)
+        why = f"{statuses[0].text}; the log may be cut off" if is_dead else WHAT_COUNTS
+        raise UsageError(f"no step was logged in this run, so there is nothing to check; {why}{damage}")
     results = [result for state, device in devices for result in _check_device(state, device, limits)]
     if limits.complete:
         results += [_check_end(state, now) for state in states]
@@ -164,8 +167,10 @@ def _check_leak(state: RankState, device: DeviceHistory) -> Result:
     if verdict is FindingKind.WARMUP:
         few = f"{state.step} steps; {ENOUGH_STEPS} beside the warm-up and profiler windows are needed"
         raise UsageError(f"{place}: the run is too short to tell whether memory leaks ({few})")
-    leaks = [leak for leak in state.findings if leak.kind is FindingKind.LEAK and leak.device == device.device]
-    details = tuple(" · ".join(filter(None, (leak.message, leak.advice))) for leak in leaks[-1:])
+    kinds = (FindingKind.OOM, FindingKind.LEAK) if verdict is FindingKind.OOM else (FindingKind.LEAK,)
+    of_device = [finding for finding in state.findings if finding.device == device.device]
+    last = [next((one for one in reversed(of_device) if one.kind is kind), None) for kind in kinds]
+    details = tuple(" · ".join(filter(None, (one.message, one.advice))) for one in last if one is not None)
     holds = verdict not in (FindingKind.LEAK, FindingKind.OOM)
     message = f"verdict {verdict.label}"
     if verdict is FindingKind.OOM and not state.is_leaking(device.device):

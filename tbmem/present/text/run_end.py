@@ -112,7 +112,9 @@ def _cost_line(cost: ProfilerCost, *, is_counted: bool) -> str:
     if cost.slowdown is not None:
         much = f"{cost.slowdown:.1f} times as long as" if cost.slowdown > _NOTICEABLE else "no longer than"
         parts.append(f"a recorded step took {much} a plain one")
-    parts.append(f"training waited {format_duration(cost.writing_seconds)} for {format_bytes(cost.trace_bytes)}")
+    parts.append(
+        f"training waited {format_duration(cost.writing_seconds)} for traces of {format_bytes(cost.trace_bytes)}"
+    )
     if cost.host_bytes is not None:
         parts.append(f"up to {format_bytes(cost.host_bytes)} more of host memory when a window had ended")
     return SEPARATOR.join(parts)

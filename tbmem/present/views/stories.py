@@ -107,7 +107,7 @@ def story_of_death(state: RankState) -> dict[str, Any]:
     """The story of a rank whose process is gone and has logged no end."""
     return {
         "kind": "died",
-        "title": f"Killed, or crashed, after step {state.step}",
+        "title": f"Killed or crashed after step {state.step}, the last in its log",
         "rank": state.rank,
         "device": next((device.device for device in state.devices), ""),
         "facts": [],

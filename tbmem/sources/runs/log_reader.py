@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tbmem.errors import FileFormatError
 from tbmem.model.columns import F64
 from tbmem.model.json_values import Count, Size, UnixTime
-from tbmem.model.monitor_log import LONGEST_LINE, ROW_FIELDS, MonitorLog, SampleRow, is_device, parse_line
+from tbmem.model.monitor_log import LONGEST_LINE, ROW_FIELDS, MonitorLog, SampleRow, is_device, not_a_log, parse_line
 from tbmem.model.progress import progress
 from tbmem.regular_files import open_regular
 from tbmem.sources.runs.log_edges import head_of
@@ -92,7 +92,7 @@ class _Lines:
                     break
         self.unread = max(1 - self._position / size, 0.0) if size else 0.0
         if self._damaged and not self._understood:
-            raise FileFormatError(f"{self.path}: not a monitor log of tbmem")
+            raise not_a_log(self.path)
 
     def _hold(self, part: bytes) -> None:
         """Keep a part of a line whose end is still to come; of one that is too long only what is too short to read."""

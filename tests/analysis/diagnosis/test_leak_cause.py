@@ -93,7 +93,7 @@ def test_a_list_without_an_end_is_a_leak() -> None:
     assert conclusion.outcome is Outcome.CONFIRMED
     assert conclusion.reason == (
         "held by list 'history' in train() at train.py:57  history.append(loss)"
-        " · 1 204 tensors seen in step 49, each keeps its graph (60.00 KiB each)"
+        " · 1 204 tensors as of step 49, each keeps its graph (60.00 KiB each)"
     )
     assert conclusion.cause == "an output kept with its graph"
     assert conclusion.advice == "keep it without its graph: .detach() or .item()"
@@ -288,7 +288,7 @@ def test_what_explains_too_little_is_told_to_grow_along() -> None:
     assert conclusion.outcome is Outcome.OPEN
     assert conclusion.reason.endswith(
         "list 'history' in train() at train.py:57  history.append(loss) grows along and explains 16 %"
-        " · 1 204 objects seen in step 49 (10.00 KiB each)"
+        " · 1 204 objects as of step 49 (10.00 KiB each)"
     )
     assert conclusion.evidence["holder"] is conclusion.evidence["line"] is None
     assert [line["line"] for line in conclusion.evidence["lines"]] == [57]

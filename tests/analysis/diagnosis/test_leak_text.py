@@ -42,33 +42,33 @@ SITE = Site(stack=(LINE,), operator="aten::tanh", generations=6, steps=7, bytes_
         (
             {},
             "held by list 'kept' at train.py:57  kept.append(x)"
-            " · 1 204 views seen in step 60, each keeps its whole storage (3.00 KiB each, 6.00 KiB a step)",
+            " · 1 204 views as of step 60, each keeps its whole storage (3.00 KiB each, 6.00 KiB a step)",
         ),
         (
             {"type": "str", "name": "str 'log'", "per_step": 3.0 * KIB, "bytes_per_element": 1, "length": 5 * KIB},
-            "held by str 'log' at train.py:57  kept.append(x) · 5.00 KiB seen in step 60, it gains 3.00 KiB a step",
+            "held by str 'log' at train.py:57  kept.append(x) · 5.00 KiB as of step 60, it gains 3.00 KiB a step",
         ),
         (
             {"per_step": 1.0, "contents": Contents.TENSORS},
-            "held by list 'kept' at train.py:57  kept.append(x) · 1 204 tensors seen in step 60 (3.00 KiB each)",
+            "held by list 'kept' at train.py:57  kept.append(x) · 1 204 tensors as of step 60 (3.00 KiB each)",
         ),
         (
             {"per_step": 1.0, "contents": Contents.GRAPHS, "element_type": "tuple"},
             "held by list 'kept' at train.py:57  kept.append(x)"
-            " · 1 204 tuples with tensors seen in step 60, each keeps its graph (3.00 KiB each)",
+            " · 1 204 tuples with tensors as of step 60, each keeps its graph (3.00 KiB each)",
         ),
         (
             {"per_step": 1.0, "contents": Contents.TENSORS, "element_type": "Transition", "lines": ()},
-            "held by list 'kept' · 1 204 Transition objects with tensors seen in step 60 (3.00 KiB each)",
+            "held by list 'kept' · 1 204 Transition objects with tensors as of step 60 (3.00 KiB each)",
         ),
         (
             {"kind": HolderKind.GRAPH, "name": "state", "lines": ()},
-            "held by state · its graph, seen in step 60, is 1 204 nodes long and gains 6.00 KiB a step",
+            "held by state · its graph, as of step 60, is 1 204 nodes long and gains 6.00 KiB a step",
         ),
         ({"kind": HolderKind.TENSOR, "name": "all", "lines": ()}, "held by all · it gains 6.00 KiB a step"),
         (
             {"kind": HolderKind.LRU_CACHE, "name": "f", "lines": (), "contents": Contents.TENSORS, "hits": 1500},
-            "held by f · 1 204 tensors seen in step 60 (3.00 KiB each, 6.00 KiB a step) · 1 500 hits, without a bound",
+            "held by f · 1 204 tensors as of step 60 (3.00 KiB each, 6.00 KiB a step) · 1 500 hits, without a bound",
         ),
     ],
 )
@@ -177,4 +177,4 @@ def test_functions_are_counted_as_what_they_are() -> None:
     # given
     callbacks = replace(LIST, kind=HolderKind.CALLBACKS, name="atexit's callbacks", length=26)
     # then
-    assert "26 callbacks seen in step 60 (" in held_by(callbacks, [], 60)
+    assert "26 callbacks as of step 60 (" in held_by(callbacks, [], 60)

@@ -127,6 +127,11 @@ def test_a_run_without_steps_cannot_be_judged() -> None:
     damaged.add(MonitorLog(damaged_lines=2))
     with pytest.raises(UsageError, match="optimizer steps; 2 damaged records of its log left out"):
         check_run([damaged], Limits(max_peak=1))
+    # and where its process is gone that, instead of what counts as a step
+    dead = _begun()
+    dead.is_alive = False
+    with pytest.raises(UsageError, match="check; killed or crashed: no end in its log; the log may be cut off$"):
+        check_run([dead], Limits(max_peak=1))
 
 
 def test_a_log_that_was_cut_off_in_its_first_line_says_so() -> None:
@@ -148,7 +153,7 @@ def test_a_run_that_is_too_short_cannot_be_judged(make_sample: MakeSample) -> No
 def test_a_leak_that_ended_out_of_memory_is_a_leak(growing: RankState) -> None:
     # given a run whose verdict is the shortage, because a leak used everything up
     leak, oom = (
-        Finding(kind=kind, severity=Severity.CRITICAL, device="cuda:0", first_step=1, last_step=50, message="")
+        Finding(kind=kind, severity=Severity.CRITICAL, device="cuda:0", first_step=1, last_step=50, message=kind.value)
         for kind in (FindingKind.LEAK, FindingKind.OOM)
     )
     growing.add(MonitorLog(findings=[leak, oom], end={"type": "end", "verdicts": [oom.to_dict()]}))
@@ -156,6 +161,7 @@ def test_a_leak_that_ended_out_of_memory_is_a_leak(growing: RankState) -> None:
     (result,) = check_run([growing], Limits(no_leak=True))
 
     assert not result.holds
+    assert list(result.details) == ["oom", "leak"]
 
 
 def test_a_run_that_ended_out_of_memory_does_not_pass_as_one_without_a_leak(make_sample: MakeSample) -> None:

@@ -65,7 +65,8 @@ def test_the_lines_of_a_full_run() -> None:
         "verdict GPU 0: STABLE · stable between 45.00 GiB and 46.00 GiB over 29 evaluated steps",
         "peak GPU 0: 60.00 GiB (75 % of 80.00 GiB) in step 7",
         "profiler: 6 steps recorded in 2 windows · a recorded step took 3.0 times as long as a plain one"
-        " · training waited 1.2 s for 12.00 MiB · up to 200.00 MiB more of host memory when a window had ended",
+        " · training waited 1.2 s for traces of 12.00 MiB"
+        " · up to 200.00 MiB more of host memory when a window had ended",
         "wrote 2 traces, 1 snapshot, 2 address books, the live log and scalars to runs/a",
         "look:  tensorboard --logdir runs",
     ]
@@ -140,7 +141,7 @@ def test_a_slowdown_that_is_not_known_is_not_told(plain: float | None) -> None:
     cost = replace(COST, windows=1, plain_step_seconds=plain, host_bytes=None)
     # when / then
     assert cost.slowdown is None
-    line = "profiler: 6 steps recorded in 1 window · training waited 1.2 s for 12.00 MiB"
+    line = "profiler: 6 steps recorded in 1 window · training waited 1.2 s for traces of 12.00 MiB"
     assert summary_lines(replace(BARE, profiler=cost))[1] == line
 
 

@@ -184,6 +184,6 @@ def test_a_rank_that_was_killed_says_where_to_look(make_sample: MakeSample) -> N
 
     story = story_of_death(state)
 
-    assert (story["kind"], story["title"]) == ("died", "Killed, or crashed, after step 7")
+    assert (story["kind"], story["title"]) == ("died", "Killed or crashed after step 7, the last in its log")
     assert story["device"] == "cuda:0"
     assert "dmesg" in story["advice"][0]
