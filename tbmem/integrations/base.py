@@ -64,8 +64,8 @@ class TrainingSession:
         """The callback of the current or last run."""
 
     def __getstate__(self) -> dict[str, Any]:
-        no_run = {"memory": None, "_reported": 0, "_training": None, "_events_per_batch": 1, "_events_seen": 0}
-        return {**self.__dict__, **no_run}
+        no_run = {"memory": None, "_is_used": False, "_reported": 0, "_training": None}
+        return {**self.__dict__, **no_run, "_events_per_batch": 1, "_events_seen": 0}
 
     @property
     def summary(self) -> RunSummary | None:

@@ -165,8 +165,10 @@ class RankState:
 
     def _last(self, device: str, kind: FindingKind) -> Finding | None:
         matches = [finding for finding in self.findings if finding.device == device and finding.kind is kind]
-        if kind is FindingKind.SPIKE and matches:
-            return worst_spike(matches)
+        if kind is FindingKind.SPIKE:
+            # as the verdict of the end: without evaluations, and spikes that turned out to be of a period
+            severe = [one for one in standing(self.findings) if one in matches and one.severity is not Severity.INFO]
+            return worst_spike(severe) if severe else None
         return matches[-1] if matches else None
 
     def _final_verdict(self, device: str) -> Finding | None:

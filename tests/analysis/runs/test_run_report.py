@@ -55,6 +55,23 @@ def test_the_verdict_so_far(
     assert state.verdict("cuda:0") is verdict
 
 
+def test_the_finding_behind_spikes_so_far_is_that_of_the_end(make_sample: MakeSample) -> None:
+    # given two spikes, a lower one of a period, and an evaluation that is higher than all
+    spike, of_period, beat = (
+        replace(one, evidence={**one.evidence, "height_bytes": 1}) for one in (_finding(SPIKE), *_of_a_beat())
+    )
+    spike, higher = replace(spike, first_step=45), replace(spike, first_step=40, evidence={"height_bytes": 2})
+    evaluation = replace(spike, first_step=50, severity=Severity.INFO, evidence={"height_bytes": 9})
+    state = RankState()
+    state.add(MonitorLog(rows=_rows(make_sample, 100), findings=[spike, of_period, beat, higher, evaluation]))
+
+    found = state.verdict_finding("cuda:0")
+
+    assert found is not None
+    assert found.first_step == 40
+    assert found.message == " · the highest of 2: steps 40, 45"
+
+
 def test_the_end_has_the_last_word(make_sample: MakeSample) -> None:
     state = RankState()
     end = {"type": "end", "verdicts": [_finding(SPIKE).to_dict()]}
