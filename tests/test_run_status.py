@@ -144,7 +144,7 @@ def test_every_screen_says_the_same(name: str, runs: Path, tmp_path: Path) -> No
     assert f", {way.text}{way.detail}\n" in _asked("report", run, "--out", tmp_path).partition("\n")[0] + "\n"
     assert f"{way.text}{way.detail}" in (tmp_path / "latest" / "README.md").read_text()
     # and who reads figures is told of every end but one in order
-    last = "12, the last in its log: half a second of steps may be missing" if way.status == "died" else "12"
+    last = "12, the last in its log: a second of steps may be missing" if way.status == "died" else "12"
     note = f"rank 0: {way.text}; it is judged up to step {last}"
     assert checked["notes"] == ([] if way.status == "ended" else [note])
     compared = tab.data(f"compare?before=in_order&after={name}").json["notes"]

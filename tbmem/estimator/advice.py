@@ -12,6 +12,7 @@ from tbmem.errors import UsageError
 from tbmem.model.gpus import NCCL
 from tbmem.model.job import Job
 from tbmem.model.progress import progress
+from tbmem.units import format_bytes
 
 EstimateAll = Callable[[Sequence[Job]], list[Estimate | UsageError]]
 """Estimates jobs, all for the same GPU."""
@@ -43,7 +44,8 @@ def alternatives_to(first: Estimate, estimate_all: EstimateAll) -> Iterator[Alte
 
     Whoever has no more ranks needs to know what is enough without.
     """
-    progress("changes that would save memory")
+    known = f"{first.fit.word} ({format_bytes(first.peak_reserved)} reserved of {format_bytes(first.capacity)})"
+    progress(f"{known}; trying changes that would save memory")
     tried = _estimated([*_changes(first), *_more_ranks(first)], first, estimate_all)
     tried += _enough_ranks(first, estimate_all)
     if first.fit is not Fit.FITS:
@@ -51,10 +53,10 @@ def alternatives_to(first: Estimate, estimate_all: EstimateAll) -> Iterator[Alte
     yield from (alternative(change.name, estimate) for change, estimate in tried)
     enough = [change for change, estimate in tried if estimate.fit is Fit.FITS]
     if first.fit is not Fit.FITS and all(_needs_ranks(change) for change in enough):
-        progress("several changes together")
+        progress(f"{known}; trying several changes together")
         together = _combined(first, tried, estimate_all, with_ranks=not enough)
         yield from (alternative(change.name, estimate) for change, estimate in together)
-    progress("the largest batch")
+    progress(f"{known}; trying larger batches" if first.fit is Fit.FITS else f"{known}; trying smaller batches")
     largest, is_limit = _largest_batch(first, estimate_all)
     if largest is not None:
         what = "the largest that is not tight" if is_limit else "larger ones were not tried"

@@ -36,6 +36,8 @@ _SHARE_OF_TIME = 0.01
 """Share of the time that a slow reading may take of a processor; its interval is extended accordingly."""
 _JOIN_SECONDS = 10.0
 """Maximum time that the end of a run waits for this thread: sinks may be slow."""
+_STALLED_SECONDS = 1.0
+"""Time without a record after which an incomplete row is written: no step may come any more."""
 _MOST_SAMPLES = 128
 """Samples that trigger a write: more of them would appear as growth in the monitored figures."""
 _QUEUE = 100_000
@@ -148,6 +150,7 @@ class BackgroundWriter:
         self._queue: deque[Pending] = deque(maxlen=_QUEUE)
         self._rows: defaultdict[str, RowBuilder] = defaultdict(partial(RowBuilder, row_steps, time.time()))
         self._samples = 0
+        self._last_taken = time.monotonic()
         self._hurry = threading.Event()
         self._stopping = self._is_writing = False
         self._thread = threading.Thread(target=self._work, name="tbmem", daemon=True)
@@ -221,6 +224,11 @@ class BackgroundWriter:
 
     def _take(self) -> list[LogRecord]:
         records: list[LogRecord] = []
+        now = time.monotonic()
+        if self._queue:
+            self._last_taken = now
+        elif now >= self._last_taken + _STALLED_SECONDS:
+            return [*self._rows_of(())]
         for _ in range(len(self._queue)):
             pending = self._queue.popleft()
             records += self._rows_of(pending) if isinstance(pending, list) else [pending]

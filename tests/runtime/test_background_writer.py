@@ -16,6 +16,7 @@ import torch
 
 from tbmem.config.schema import MonitorConfig
 from tbmem.model.monitor_log import LogRecord, RowBuilder, SampleRow
+from tbmem.runtime import background_writer
 from tbmem.runtime.background_writer import (
     CLOSE_ROWS,
     BackgroundWriter,
@@ -23,7 +24,7 @@ from tbmem.runtime.background_writer import (
     PeriodicTask,
 )
 from tbmem.runtime.process.guard import Guard
-from tests.conftest import GIB, MakeSample
+from tests.conftest import GIB, MakeSample, wait_until
 
 
 class ListSink:
@@ -129,6 +130,23 @@ def test_samples_become_rows_by_device(make_sample: MakeSample) -> None:
         ("cuda:1", 3, 1, 48 * GIB),
     ]
     assert len(sink.records) == 5
+
+
+def test_an_incomplete_row_is_written_where_no_further_step_comes(
+    make_sample: MakeSample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a run that stalls after three steps of a row of ten
+    monkeypatch.setattr(background_writer, "_STALLED_SECONDS", 0.05)
+    sink = ListSink()
+    background = BackgroundWriter([sink], [], Guard(), interval=0.02, row_steps=10)
+    background.start()
+    # when
+    background.put([make_sample(step, 1.0) for step in (1, 2, 3)])
+    wait_until(lambda: bool(sink.records))
+    background.put([make_sample(step, 1.0) for step in range(4, 11)])
+    background.stop()
+    # then the steps before and those after it have a row each
+    assert [(row.first_step, row.count) for row in sink.records if isinstance(row, SampleRow)] == [(1, 3), (4, 7)]
 
 
 def test_a_chore_comes_early_at_first_and_then_regularly() -> None:

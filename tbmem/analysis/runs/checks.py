@@ -48,7 +48,8 @@ class Result:
     details: Sequence[str] = ()  # messages and advice of its findings
 
 
-_NO_RECORD = "this run's log has no whole record, so there is nothing to check: it was cut off or damaged"
+_NO_RECORD = "this run's log has no whole record, so there is nothing to check: it was cut off or damaged; run it again"
+_HARDLY = 0.01  # part of a limit: both figures look the same where it is exceeded by less
 
 
 def check_run(states: Sequence[RankState], limits: Limits, now: float = 0.0) -> list[Result]:
@@ -149,7 +150,8 @@ def _check_growth(state: RankState, device: DeviceHistory, limit: float) -> Resu
             f"{device.place}: too few steps were logged to tell how memory grows;"
             " train longer, or set monitor.log_every_n_steps=1"
         )
-    message = f"{format_signed(growth)} per step, at most {format_bytes(limit)}"
+    more = f" ({growth - limit:.0f} B too much)" if 0 < growth - limit < _HARDLY * limit else ""
+    message = f"{format_signed(growth)} per step, at most {format_bytes(limit)}{more}"
     return _compare(device, "max-growth", growth, limit, message)
 
 

@@ -317,5 +317,5 @@ def status_notes(states: Sequence[RankState], now: float, done: str = "judged") 
 
 def _last_step(state: RankState, status: RunStatus) -> str:
     """The last step in its log, which of a process that was killed need not be the last that it ran."""
-    lost = ", the last in its log: half a second of steps may be missing" if status.standing is Standing.DIED else ""
+    lost = ", the last in its log: a second of steps may be missing" if status.standing is Standing.DIED else ""
     return f"{state.step}{lost}"

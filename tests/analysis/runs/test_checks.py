@@ -228,3 +228,14 @@ def test_growth_that_has_ended_is_no_rate(growing: RankState) -> None:
     (result,) = check_run([growing], Limits(max_growth=3 * MIB))
     # then
     assert result.measured == pytest.approx(2 * MIB)
+
+
+def test_a_rate_that_looks_like_its_limit_says_by_how_much_it_is_exceeded(growing: RankState) -> None:
+    rate = check_run([growing], Limits(max_growth=1.0))[0].measured
+    assert rate is not None
+
+    (hardly,) = check_run([growing], Limits(max_growth=rate - 500))
+    (clearly,) = check_run([growing], Limits(max_growth=rate / 2))
+
+    assert hardly.message.endswith(" (500 B too much)")
+    assert not clearly.message.endswith("too much)")

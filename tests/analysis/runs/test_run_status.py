@@ -109,6 +109,6 @@ def test_a_run_that_did_not_come_to_its_end_is_told(make_sample: MakeSample) -> 
     states = [_state(make_sample, alive=False), _state(make_sample, rank=1, end=END)]
 
     assert status_notes(states, 1001.0) == [
-        "rank 0: killed or crashed: no end in its log; it is judged up to step 10, the last in its log: half a"
+        "rank 0: killed or crashed: no end in its log; it is judged up to step 10, the last in its log: a"
         " second of steps may be missing"
     ]
