@@ -114,7 +114,7 @@ def _others(shortage: OomEvent) -> list[Reason]:
     others = total - free - process
     if others <= (_SMALL * total if on_host else _CONTEXT):
         return []
-    who = "other processes" if on_host else "other processes and CUDA's own contexts"
+    who = "they" if on_host else "they and CUDA's own contexts"
     text = f"{who} hold {format_bytes(others)} of {'the machine' if on_host else 'the device'}"
     return [_reason(Cause.OTHER_PROCESSES, others, shortage, text, _OTHERS_ADVICE)]
 

@@ -164,11 +164,13 @@ class RankState:
         return next((float(rate) for rate in rates if rate is not None), device.growth_per_step())
 
     def _last(self, device: str, kind: FindingKind) -> Finding | None:
-        matches = [finding for finding in self.findings if finding.device == device and finding.kind is kind]
-        if kind is FindingKind.SPIKE:
-            # as the verdict of the end: without evaluations, and spikes that turned out to be of a period
-            severe = [one for one in standing(self.findings) if one in matches and one.severity is not Severity.INFO]
-            return worst_spike(severe) if severe else None
+        is_spike = kind is FindingKind.SPIKE
+        # as the verdict of the end: without spikes that turned out to be of a period, and without evaluations
+        reported = standing(self.findings) if is_spike else self.findings
+        matches = [finding for finding in reported if finding.device == device and finding.kind is kind]
+        if is_spike:
+            matches = [spike for spike in matches if spike.severity is not Severity.INFO]
+            return worst_spike(matches) if matches else None
         return matches[-1] if matches else None
 
     def _final_verdict(self, device: str) -> Finding | None:

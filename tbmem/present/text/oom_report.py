@@ -67,8 +67,7 @@ def _why(report: OomReport) -> Iterator[str]:
     for number, reason in enumerate(report.reasons):
         word = "why:      " if number == 0 else "also:     "
         sure = "; without it the request would have fitted" if reason.enough else ""
-        cause = _cause(reason)
-        yield f"{word} {reason.text if reason.text.startswith(cause) else f'{cause}: {reason.text}'}{sure}"
+        yield f"{word} {_cause(reason)}: {reason.text}{sure}"
     if report.reasons:
         yield f"do:        {report.reasons[0].advice}"
 

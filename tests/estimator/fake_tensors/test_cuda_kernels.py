@@ -10,15 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from tbmem.analysis.allocator.settings import AllocatorSettings
-from tbmem.analysis.estimates.fit import Estimate, estimate_from_run
+from tbmem.analysis.estimates.fit import Estimate
 from tbmem.estimator.fake_tensors import cuda_kernels
 from tbmem.estimator.fake_tensors.cuda_kernels import has_rms_norm, register_kernels
-from tbmem.estimator.worker import simulate_jobs
 from tbmem.model.gpus import gpu_named
-from tbmem.model.job import Job
-from tbmem.model.simulated_run import SimulatedRun
-from tests.conftest import PROJECT
+from tests.estimator.peaks import estimates_of
 
 H100 = gpu_named("h100-80gb")
 MEASURED = {
@@ -48,16 +44,7 @@ def mishes() -> Any:
 
 @cache
 def estimates() -> dict[str, Estimate]:
-    """All in one child."""
-    jobs = [
-        Job(model=f"{__name__}:{name}", search_path=str(PROJECT), dtype="bfloat16", steps=3).on(H100)
-        for name in MEASURED
-    ]
-    found = {}
-    for name, job, run in zip(MEASURED, jobs, simulate_jobs(jobs), strict=True):
-        assert isinstance(run, SimulatedRun), run
-        found[name] = estimate_from_run(job, run, AllocatorSettings(), H100)
-    return found
+    return estimates_of(__name__, MEASURED, H100, dtype="bfloat16", steps=3)
 
 
 @pytest.mark.parametrize("name", MEASURED)

@@ -9,13 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from tbmem.analysis.allocator.settings import AllocatorSettings
-from tbmem.analysis.estimates.fit import Estimate, estimate_from_run
-from tbmem.estimator.worker import simulate_jobs
+from tbmem.analysis.estimates.fit import Estimate
 from tbmem.model.gpus import gpu_named
-from tbmem.model.job import Job
-from tbmem.model.simulated_run import SimulatedRun
-from tests.conftest import PROJECT
+from tests.estimator.peaks import estimates_of
 
 A100 = gpu_named("a100-80gb")
 MEASURED = {
@@ -88,16 +84,7 @@ def attention_with_weights() -> Any:
 
 @cache
 def estimates() -> dict[str, Estimate]:
-    """All in one child."""
-    jobs = [
-        Job(model=f"{__name__}:{name}", search_path=str(PROJECT), inference=True, capability=A100.capability)
-        for name in MEASURED
-    ]
-    found = {}
-    for name, job, run in zip(MEASURED, jobs, simulate_jobs(jobs), strict=True):
-        assert isinstance(run, SimulatedRun), run
-        found[name] = estimate_from_run(job, run, AllocatorSettings(), A100)
-    return found
+    return estimates_of(__name__, MEASURED, A100, inference=True)
 
 
 @pytest.mark.parametrize("name", MEASURED)
