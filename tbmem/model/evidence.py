@@ -158,6 +158,8 @@ class RunningAt:
     """The function or operator that the innermost Python code, also a library's, was calling; empty if not known."""
     is_evaluation: bool = False
     """Whether a module ran in eval mode that is trained before or after."""
+    allocated: int | None = None
+    """Bytes that were allocated then beyond those at the end of the step before; ``None`` where too few looks tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

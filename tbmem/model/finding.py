@@ -32,6 +32,9 @@ class _ReadFacts(TypedDict, total=False):
     files: list[str] | None
 
 
+EVALUATION_LABEL = "EVALUATION"
+
+
 class FindingKind(str, Enum):
     """Kind of a finding."""
 
@@ -92,6 +95,12 @@ class Finding(HtmlDisplay):
     evidence: Facts = field(default_factory=dict)
     """The numbers behind the message, and how a named cause is known."""
     advice: str = ""
+
+    @property
+    def label(self) -> str:
+        """Its kind as every screen writes it; a spike that is information is that of an evaluation."""
+        is_evaluation = self.kind is FindingKind.SPIKE and self.severity is Severity.INFO
+        return EVALUATION_LABEL if is_evaluation else self.kind.label
 
     @property
     def subject(self) -> tuple[object, ...]:

@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tbmem.interruption import raise_interruption
-from tbmem.model.finding import Finding, FindingKind, Severity
+from tbmem.model.finding import EVALUATION_LABEL, Finding, FindingKind, Severity
 from tbmem.model.sample import INDEXED_DEVICE, MemorySample
 from tbmem.units import format_bytes
 
@@ -81,7 +81,7 @@ def peak_word(counter: str | None) -> str:
 
 def finding_line(finding: Finding) -> str:
     """A finding as one block: kind, place, sentence, advice."""
-    text = f"{finding.kind.label}  {finding_sentence(finding)}"
+    text = f"{finding.label}  {finding_sentence(finding)}"
     return f"{text}{SEPARATOR}{finding.advice}" if finding.advice else text
 
 
@@ -192,7 +192,7 @@ def make_handler(console: Console | None = None) -> logging.Handler:
         show_level=False,
         log_time_format="%H:%M:%S",
         omit_repeated_times=False,
-        keywords=[kind.label for kind in FindingKind],
+        keywords=[*(kind.label for kind in FindingKind), EVALUATION_LABEL],
     )
 
 

@@ -109,7 +109,7 @@ class FindingListeners:
             self._listeners.remove(listener)
             self._guard.switch_off(name, error)
         else:
-            what = f"{name} failed for {finding.kind.label} at step {finding.last_step}"
+            what = f"{name} failed for {finding.label} at step {finding.last_step}"
             self._guard.note(f"{what}: {described(error)}")
 
 

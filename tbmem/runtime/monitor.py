@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from tbmem.analysis.detector.recorded_peaks import Confirms, unconfirmed
 from tbmem.config.load import override_section
 from tbmem.config.schema import EvidenceConfig, MonitorConfig, OomConfig, PatternsConfig, SnapshotConfig
 from tbmem.errors import TbmemError
-from tbmem.model.evidence import RunningAt, WorkerCode
+from tbmem.model.evidence import WorkerCode
 from tbmem.model.finding import Finding, FindingKind, FindingList
 from tbmem.model.monitor_log import LogRecord
 from tbmem.model.oom import RunContext
@@ -211,7 +210,7 @@ class MemoryMonitor(Lifecycle):
 
     def _peak_source(self, counters: Counters) -> PeakSource:
         return PeakSource(
-            memory=counters.meanwhile,
+            heights=counters.heights,
             step=lambda: self._step + 1,
             is_paused=lambda: self._is_watching or not self._is_free(0),
         )
@@ -393,12 +392,9 @@ class MemoryMonitor(Lifecycle):
         return Detector(
             self._patterns,
             awaits_evidence=self._investigator is not None,
-            running_at=partial(self._running_at_peak, device),
+            looks=self._peak_lines.of_device(device) if self._peak_lines is not None else None,
             in_workers=self._code_in_workers,
         )
-
-    def _running_at_peak(self, device: str, steps: Iterable[int]) -> RunningAt:
-        return self._peak_lines.of_steps(device, steps) if self._peak_lines is not None else RunningAt()
 
     def _code_in_workers(self) -> WorkerCode:
         return self._guard.run("data sets in workers", code_in_workers) or WorkerCode()

@@ -43,7 +43,7 @@ class WandbSink(MetricSink):
 
     def alert(self, finding: Finding) -> None:  # noqa: D102
         level = "ERROR" if finding.severity is Severity.CRITICAL else "WARN"
-        self._run().alert(f"{finding.kind.label} on {finding.device}", finding.message, level=level)
+        self._run().alert(f"{finding.label} on {finding.device}", finding.message, level=level)
 
     def summarize(self, summary: Summary) -> None:  # noqa: D102
         for row in self._rows if not self._own and self._run().step == self._first_step else ():

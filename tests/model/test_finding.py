@@ -37,6 +37,15 @@ def test_a_finding_survives_json(kind: FindingKind, severity: Severity) -> None:
     assert again == finding
 
 
+def test_a_spike_that_is_information_is_labelled_as_an_evaluation() -> None:
+    # given
+    spike = make_finding(kind=FindingKind.SPIKE, severity=Severity.WARNING)
+    evaluation = make_finding(kind=FindingKind.SPIKE, severity=Severity.INFO)
+    shift = make_finding(kind=FindingKind.LEVEL_SHIFT, severity=Severity.INFO)
+    # then
+    assert [one.label for one in (spike, evaluation, shift)] == ["SPIKE", "EVALUATION", "LEVEL SHIFT"]
+
+
 def test_its_dictionary_has_plain_words() -> None:
     view = make_finding().to_dict()
     assert (view["kind"], view["severity"], view["rank"]) == ("leak", "critical", 3)

@@ -5,8 +5,8 @@ The same object judges live and over a recorded series; its memory does not grow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tbmem.analysis.detector import finding_text
@@ -16,7 +16,7 @@ from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import WORSE, Change
 from tbmem.analysis.detector.recorded_peaks import Confirms, unconfirmed
 from tbmem.analysis.detector.resident_growth import SHARE_EXPLAINED, ResidentGrowth
-from tbmem.analysis.detector.spike_test import ExcursionEvent, ExcursionKind
+from tbmem.analysis.detector.spike_test import Excursion, ExcursionEvent, ExcursionKind
 from tbmem.analysis.detector.trend import Trend, TrendState
 from tbmem.analysis.detector.verdict_history import VerdictHistory
 from tbmem.analysis.growth_rate import ENOUGH_STEPS, StepTime
@@ -34,13 +34,23 @@ _LOOK = 64  # steps in which evidence is collected, with room to spare
 _URGENT = 128  # steps left from which on a leak does not wait for evidence
 
 
+@dataclass(frozen=True)
+class LooksAtPeaks:
+    """What looks at the program, while its memory is high, tell of one device; without them nothing."""
+
+    running_at: Callable[[Iterable[int]], RunningAt] = lambda steps: RunningAt()
+    """Returns what was running at the highest peak of some steps."""
+    allocated: Callable[[], Mapping[int, int]] = dict
+    """Returns by step what those that were high have allocated at least beyond what is usual, in bytes."""
+
+
 class Detector:
     """Judges one device of one rank.
 
     Args:
         patterns: When memory is called leaking, spiking or near the end.
         awaits_evidence: Whether suspicions are reported, to be answered by ``conclude``.
-        running_at: Returns what was running at the highest peak of some steps.
+        looks: What looks at the program tell of steps whose memory was high.
         in_workers: Returns the code that DataLoader workers run; asked until there is some, once they grow.
     """
 
@@ -49,12 +59,12 @@ class Detector:
         patterns: PatternsConfig | None = None,
         *,
         awaits_evidence: bool = False,
-        running_at: Callable[[Iterable[int]], RunningAt] = lambda steps: RunningAt(),
+        looks: LooksAtPeaks | None = None,
         in_workers: Callable[[], WorkerCode] = WorkerCode,
     ) -> None:
         self._in_workers, self._worker_code = in_workers, WorkerCode()
         self._awaits_evidence = awaits_evidence
-        self._running_at = running_at
+        self._looks = looks or LooksAtPeaks()
         patterns = patterns or PatternsConfig()
         self._least_shift = patterns.spike_percent / 100
         """Share of the level by which it must change for good: what libraries keep of the largest batch is less."""
@@ -154,7 +164,12 @@ class Detector:
     def close(self, confirms: Confirms = unconfirmed) -> Sequence[Finding]:
         """End the run: report what was still open; ``confirms``: what recordings tell."""
         sample, events = self._sample, self._feed.close(confirms)
-        return [] if sample is None else [finding for event in events for finding in self._report(sample, event)]
+        if sample is None:
+            return []
+        findings = [finding for event in events for finding in self._report(sample, event)]
+        for event in self._feed.hidden_spikes(self._looks.allocated(), self._history.spikes):
+            findings += self._report(sample, event)
+        return findings
 
     def verdict(self) -> Finding:
         """The state of the device in one finding; too early to tell where too few steps were judged, or all rose."""
@@ -222,17 +237,18 @@ class Detector:
             if is_known or excursion.height < self._least_shift * excursion.usual:
                 return None
             # what is held since then was not made where that step's memory was highest
-            is_peak = channel is not Channel.ALLOCATED
-            running = self._running_at(range(excursion.first_step, excursion.last_step + 1)) if is_peak else RunningAt()
+            running = RunningAt() if channel is Channel.ALLOCATED else self._running_in(excursion)
             return finding_text.level_shift(sample, channel, excursion, running)
         if excursion.kind is ExcursionKind.PERIODIC:
             is_news = self._history.note_period(channel, excursion)
-            running = self._running_at(excursion.members)
+            running = self._looks.running_at(excursion.members)
             return finding_text.periodic(sample, event, running) if is_news else None
         if self._history.explains(channel, excursion):
             return None
-        running = self._running_at(range(excursion.first_step, excursion.last_step + 1))
-        return finding_text.spike(sample, event, running)
+        return finding_text.spike(sample, event, self._running_in(excursion))
+
+    def _running_in(self, excursion: Excursion) -> RunningAt:
+        return self._looks.running_at(range(excursion.first_step, excursion.last_step + 1))
 
     def _report_growth(self, sample: MemorySample, event: GrowthEvent) -> Sequence[Finding]:
         channel, trend = self._feed.channels[event.channel], event.trend

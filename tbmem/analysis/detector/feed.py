@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import GrowthTest
+from tbmem.analysis.detector.hidden_spikes import hidden_spikes
 from tbmem.analysis.detector.low_water_marks import BLOCK, MarkedSeries
 from tbmem.analysis.detector.recorded_peaks import Confirms, RecordedPeaks, unconfirmed
 from tbmem.analysis.detector.resident_peaks import ResidentPeak, ResidentPeaks
@@ -78,6 +79,7 @@ class SampleFeed:
         }
         self._recorded = RecordedPeaks(patterns.spike_percent, parse_bytes(patterns.min_resident_spike))
         self._spike_share = patterns.spike_percent / 100
+        self._least_resident_spike = parse_bytes(patterns.min_resident_spike)
         self._capacity = CapacityTest(patterns.capacity_percent)
         self.fragments = FragmentationTest()
         self._patterns: Sequence[PatternTest] = (self.fragments,)
@@ -166,6 +168,16 @@ class SampleFeed:
         recorded = [self._spike_event(each.last_step, each) for each in self._recorded.ended(confirms)]
         return sorted([*recorded, *excursions], key=lambda event: event.excursion.first_step)
 
+    def hidden_spikes(self, allocated: Mapping[int, int], reported: Sequence[Finding]) -> list[ExcursionEvent]:
+        """Spikes of the CPU that needed what malloc had kept of reported ones, so that no resident peak shows them.
+
+        ``allocated``: by step the bytes that looks have seen beyond the usual.
+        """
+        if not self.is_cpu:
+            return []
+        spikes = hidden_spikes(allocated, reported, self._peaks_in, self._least_resident_spike)
+        return [self._spike_event(each.last_step, each) for each in spikes if self._is_programs(each)]
+
     def _spike_event(self, step: int, spike: Excursion) -> ExcursionEvent:
         return ExcursionEvent(step, Channel.HOST, spike, dict(self._updated).get(spike.first_step))
 
@@ -188,14 +200,19 @@ class SampleFeed:
             if channel is not Channel.HOST:
                 yield ExcursionEvent(step, channel, excursion, updated, self._higher_peak(channel, excursion))
                 continue
-            shown = self._peaks_of(excursion).shown(excursion)
-            if self._is_programs(shown):
+            peaks = self._peaks_of(excursion)
+            climbs = excursion.kind is ExcursionKind.SHIFT and peaks.climb_to(excursion)
+            shown = peaks.shown(excursion)
+            if not climbs and self._is_programs(shown):
                 yield ExcursionEvent(step, channel, shown, updated)
 
     def _peaks_of(self, excursion: Excursion) -> ResidentPeaks:
         """The stretch in which an excursion lies, which may be told long after it."""
+        return self._peaks_in(excursion.first_step, excursion.last_step)
+
+    def _peaks_in(self, first: int, last: int) -> ResidentPeaks:
         stretches = (self._resident_peaks, *reversed(self._earlier_peaks))
-        return next((peaks for peaks in stretches if peaks.have(excursion)), self._resident_peaks)
+        return next((peaks for peaks in stretches if peaks.have(first, last)), self._resident_peaks)
 
     def _higher_peak(self, channel: Channel, excursion: Excursion) -> Excursion | None:
         """Resident peaks in the steps of an excursion of what is alive, where they tell more of it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from tbmem.analysis.detector.forecast import Forecast, resident_reason
@@ -207,6 +207,9 @@ def spike(sample: MemorySample, event: ExcursionEvent, running: RunningAt = _UNK
     """One step, or a few, needed more; ``running`` was at the peak. An evaluation that does is no problem as such."""
     phase, note = _EVALUATION if running.is_evaluation else _PHASES[event.updated]
     channel, excursion = event.shown
+    allocated = running.allocated if channel is Channel.HOST else None
+    if allocated:
+        excursion = replace(excursion, may_be_more=0)
     first, last = excursion.first_step, excursion.last_step
     steps = f"step {first}" if first == last else f"steps {first} to {last}"
     step, level = f"{steps}{note}", _level(channel, excursion)
@@ -218,6 +221,7 @@ def spike(sample: MemorySample, event: ExcursionEvent, running: RunningAt = _UNK
         message = f"{step} {verb} {level}, {_above_usual(excursion)}{_kept(excursion)}"
     file, sources = excursion.confirmation
     message += _held_after(event) + _left_out(excursion)
+    message += f"; it allocated at least {format_bytes(allocated)}" if allocated else ""
     # a recording names what the step held, better than what was running when a look at the stack came
     message += f" · {sources}" if sources.largest else _running(running)
     shows = "tbmem analyze shows what it holds"
@@ -227,6 +231,7 @@ def spike(sample: MemorySample, event: ExcursionEvent, running: RunningAt = _UNK
     advice = "; ".join((general, *sharded, shows if file else recording))
     lines = sources.to_evidence(file) if sources.largest else _line_facts(running)
     facts: dict[str, Any] = {"phase": phase, **_held_facts(event), **lines}
+    facts |= {"allocated_bytes": allocated} if allocated else {}
     severity = Severity.INFO if running.is_evaluation else Severity.WARNING
     return _of_excursion(
         FindingKind.SPIKE, sample, channel, excursion, message, severity=severity, advice=advice, **facts

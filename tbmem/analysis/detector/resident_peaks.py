@@ -16,6 +16,8 @@ _NOTICEABLE = 0.1  # part of an excursion's height from which on what malloc had
 _MAY_BE_PAGES = 0.5
 """Part of an excursion's height from which on it may be pages of the heap that come back, if so many were absent."""
 
+_AT_ONCE = 0.5  # part of its height by which a new level must be above the steps right before
+
 
 class ResidentPeak(NamedTuple):
     """The resident peak of a step, in bytes."""
@@ -34,9 +36,9 @@ class ResidentPeaks(deque[ResidentPeak]):
         self.least_free = least_free
         """Bytes that malloc had free before the steps that it has kept least for."""
 
-    def have(self, excursion: Excursion) -> bool:
-        """Whether a peak of the excursion's steps is remembered."""
-        return any(excursion.first_step <= each.step <= excursion.last_step for each in self)
+    def have(self, first: int, last: int) -> bool:
+        """Whether a peak of some steps is remembered."""
+        return any(first <= each.step <= last for each in self)
 
     def of(self, excursion: Excursion) -> Excursion | None:
         """The steps of another level's excursion in resident peaks; ``None`` where they are not known."""
@@ -45,6 +47,20 @@ class ResidentPeaks(deque[ResidentPeak]):
             return None
         peak, usual = max(each.level for each in within), median_low([each.level for each in before])
         return self.shown(replace(excursion, peak=peak, usual=usual))
+
+    def climb_to(self, shift: Excursion) -> bool:
+        """Whether the peaks come slowly to a new level, which malloc's counters, read after a time, show at once."""
+        within = [each for each in self if shift.first_step <= each.step <= shift.last_step]
+        before = [each for each in self if each.step < shift.first_step][-len(within) :]
+        return bool(within and before) and _usual_peak(within) - _usual_peak(before) < _AT_ONCE * shift.height
+
+    def with_allocated(self, step: int, allocated: int) -> Excursion | None:
+        """A step that allocated so many bytes beyond the usual, in resident peaks; ``None`` where that is not known."""
+        within, before = self._around(Excursion(ExcursionKind.SPIKE, step, step, allocated, 0))
+        if not within or not before:
+            return None
+        peak, usual = max(each.peak for each in within), _usual_peak(before)
+        return Excursion(ExcursionKind.SPIKE, step, step, peak, usual, kept=max(allocated - (peak - usual), 0))
 
     def shown(self, excursion: Excursion) -> Excursion:
         """An excursion, judged less malloc's free memory, in resident peaks; as it is where its steps are forgotten."""

@@ -29,9 +29,10 @@ _SPREADS = 2.0
 same, their deviation says nothing of the others (some steps need a few more large blocks of malloc)."""
 _RECORD = 1.03  # a spike must pass the highest level so far by 3 %: what recurs is reported once
 _HIGHER = 1.2  # and a later spike must be higher above the usual than those before by this factor
-_EACH = 3
+EACH = 3
 """Spikes of a run that are reported each when it ends; of more, which recur, only those that are higher."""
-_LIKE = 0.5  # part of the highest one's height that they must have
+_LIKE = 0.5  # part of the highest one's height from which on they are about as high
+LEAST_PART = 0.3  # part of it that they must have, where no more than ``EACH`` are about as high
 _ALMOST = 0.8
 """Part of a spike's height from which on a step counts for a period: of those that are about as high as the least
 spike, chance would pick one to be reported."""
@@ -177,14 +178,16 @@ class SpikeTest:
         """The excursion that was open when the run ended, and those held back; three even ones are a period."""
         last = self.close()
         records = [excursion for excursion, is_record in self._before if is_record]
-        least = _LIKE * max((record.height for record in records), default=0)
-        alike = [each for each in records if each.height >= least]
-        if len(alike) > _EACH:
+        highest = max((record.height for record in records), default=0)
+        alike = [each for each in records if each.height >= _LIKE * highest]
+        if len(alike) > EACH:
             return last
         steps = tuple(each.first_step for each in alike)
         if period := even_period(steps):
             return [*last, replace(alike[-1], kind=ExcursionKind.PERIODIC, period=period, members=steps)]
-        return [*last, *(each for each in alike if each.first_step not in self._told)]
+        high = sorted(records, key=lambda record: -record.height)[:EACH]
+        high = [each for each in high if each.height >= LEAST_PART * highest and each.first_step not in self._told]
+        return [*last, *sorted(high, key=lambda record: record.first_step)]
 
     @property
     def has_shifted(self) -> bool:

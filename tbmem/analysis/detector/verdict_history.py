@@ -16,16 +16,17 @@ _NAMED = 5  # steps with spikes that a verdict names
 
 
 def worst_spike(spikes: Sequence[Finding]) -> Finding:
-    """The highest above the usual; of those about as high the one with the highest peak, which is the run's.
+    """The one that allocated most, or reached highest above the usual where that is not known of each.
 
-    Its message names the steps of the others.
+    Of those that are about as large it is the one with the highest peak, which is the run's. Its message names the
+    steps of the others.
     """
-    highest = max(spikes, key=_height)
+    size = _allocated if all(map(_allocated, spikes)) else _height
+    largest = max(spikes, key=size)
     alike = [
         spike
         for spike in spikes
-        if spike.evidence.get("channel") == highest.evidence.get("channel")
-        and _height(spike) >= _ALIKE * _height(highest)
+        if spike.evidence.get("channel") == largest.evidence.get("channel") and size(spike) >= _ALIKE * size(largest)
     ]
     worst = max(alike, key=lambda spike: spike.evidence.get("peak_bytes", 0))
     steps = sorted({spike.first_step for spike in spikes})
@@ -33,7 +34,11 @@ def worst_spike(spikes: Sequence[Finding]) -> Finding:
         return worst
     is_few = len(steps) <= _NAMED
     others = f"{len(steps)}: steps {', '.join(map(str, steps))}" if is_few else f"more than {_NAMED}"
-    return replace(worst, message=f"{worst.message} · the highest of {others}")
+    return replace(worst, message=f"{worst.message} · the largest of {others}")
+
+
+def _allocated(spike: Finding) -> int:
+    return int(spike.evidence.get("allocated_bytes", 0))
 
 
 def _height(spike: Finding) -> int:
@@ -67,6 +72,11 @@ class VerdictHistory:
         else:
             self.latest[finding.kind] = finding
 
+    @property
+    def spikes(self) -> Sequence[Finding]:
+        """The highest spikes that were reported and count for a verdict."""
+        return [spike for spike in self._spikes if _is_severe(spike)]
+
     def explains(self, channel: Channel, excursion: Excursion) -> bool:
         """Whether a spike of its steps was reported, or one channel has a period that it fits and its own has none."""
         first, last = excursion.first_step, excursion.last_step
@@ -85,8 +95,7 @@ class VerdictHistory:
         """The worst of what is worse than growth: nearly full, spike, fragmentation (if it stands now)."""
         if self._fullest is not None and _is_severe(self._fullest):
             return self._fullest
-        spikes = [spike for spike in self._spikes if _is_severe(spike)]
-        if spikes:
+        if spikes := self.spikes:
             return worst_spike(spikes)
         return self.latest.get(FindingKind.FRAGMENTATION) if fragmented else None
 

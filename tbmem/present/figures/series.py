@@ -69,7 +69,7 @@ def _draw(axes: Axes, series: Series, marks: Sequence[Finding], windows: Sequenc
     if capacity is not None:
         axes.axhline(capacity / unit, color=INK, linewidth=1, linestyle=":", label="capacity")
     for number, finding in enumerate(marks):
-        label = shortened(f"{finding.kind.label.lower()} in step {finding.last_step}", 40) if number < _KEYS else None
+        label = shortened(f"{finding.label.lower()} in step {finding.last_step}", 40) if number < _KEYS else None
         y = _level_at(series, finding.last_step) / unit
         colour = finding_colour(finding.kind, finding.severity)
         axes.plot([finding.last_step], [y], "D", color=colour, markeredgecolor=INK, markersize=8, label=label)

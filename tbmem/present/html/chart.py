@@ -154,7 +154,7 @@ class _Plot:
         known = [value for value in (point.peak, point.high) if value is not None]
         x, y = self.x(min(max(step, self._first), self._last)), self.y(max(known, default=0.0))
         colour = finding_colour(finding.kind, finding.severity)
-        title = escape(f"{finding.kind.label} in step {step}")
+        title = escape(f"{finding.label} in step {step}")
         place = (
             f'd="M{x:.1f} {y - 6:.1f}l6 6l-6 6l-6 -6z" fill="{ON_ANY_GROUND.get(colour, colour)}" stroke="currentColor"'
         )

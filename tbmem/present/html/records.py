@@ -75,7 +75,7 @@ def findings_html(findings: Sequence[Finding]) -> str:
 
 def finding_html(finding: Finding) -> str:
     """One finding: kind, place and sentence, and its advice below."""
-    return _entry(finding, finding.kind.label, finding_sentence(finding))
+    return _entry(finding, finding.label, finding_sentence(finding))
 
 
 def block(parts: Iterable[str]) -> str:

@@ -99,7 +99,7 @@ def run_lines(view: dict[str, Any], *, width: int = 80, findings: int = 3, max_l
         wrapped = textwrap.wrap(text, width, subsequent_indent="  ", max_lines=max_lines, placeholder=" …")
         lines += [Text(line, style=style) for line in wrapped]
     if findings and (more := reported[findings:]):
-        named = ", ".join(f"{finding.kind.label} in step {finding.first_step}" for finding in more[:_MORE])
+        named = ", ".join(f"{finding.label} in step {finding.first_step}" for finding in more[:_MORE])
         lines.append(Text(f"{len(more)} more: {named}{', ...' if len(more) > _MORE else ''}"))
     lines += [
         Text(line) for note in view.get("notes", ()) for line in textwrap.wrap(note, width, subsequent_indent="  ")

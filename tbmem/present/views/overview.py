@@ -108,7 +108,7 @@ def finding_item(run: str, finding: Finding, x: float | None = None) -> dict[str
     return {
         **finding.to_dict(),
         "run": run,
-        "label": finding.kind.label,
+        "label": finding.label,
         "quiet": finding.kind.is_quiet,  # a suspicion or its dismissal, not reported
         "x": x,
         "line": source_line(finding.evidence.get("line")),

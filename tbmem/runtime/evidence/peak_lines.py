@@ -8,9 +8,11 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
+from tbmem.analysis.detector.detector import LooksAtPeaks
 from tbmem.model.evidence import RunningAt
 from tbmem.runtime.evidence.module_modes import KnownModule, ModuleModes
 from tbmem.runtime.process.guard import Guard
@@ -30,6 +32,12 @@ _SHARE = 0.003
 _SMOOTH = 0.1  # weight of the last look in the mean cost of one
 _PAUSE = 0.25  # seconds between two looks while a profiler window is open, whose trace would show this thread's calls
 _MARGIN = 4 * MIB  # bytes above the level at the last step's end from which on the stack is looked at
+_CLEARLY = 1.03  # times as high as the highest look of a step so far, and as steps usually are
+_USUAL, _USUALLY = 64, 0.9  # steps that tell what is usual, and the share of them that are no higher
+_DENSE, _CREDIT = 0.005, 0.2
+"""Seconds between two looks at a step that is high, which tell how much it has allocated; and of a processor that these
+may take in all beyond ``_SHARE``."""
+_ENOUGH_LOOKS = 4  # looks at a step of which the highest tells what it has allocated
 _STEPS = 256  # steps that are remembered; an excursion is reported some steps after it began
 _JOIN_SECONDS = 1.0
 _FRAMES = 6  # of the user's frames, the innermost ones
@@ -38,18 +46,28 @@ _Place = tuple[str, int, str]  # file, line, function
 
 
 class _Look(NamedTuple):
-    memory: int  # bytes in use
     places: tuple[_Place, ...]  # the user's frames
     call: RunningCall | None  # in the innermost frame of all
     in_eval_mode: KnownModule | None  # the module that was called first, if it was in that mode
+
+
+@dataclass
+class _StepPeak:
+    """What the looks at one step have seen."""
+
+    looks: int = 0
+    height: int = 0  # bytes above the level at the last step's end, at the highest look
+    allocated: int | None = 0  # the same of allocated bytes; ``None`` where a look could not read them
+    usually: int = 0  # bytes that the steps before had allocated at most, most of them
+    highest: _Look | None = None  # the last one that was clearly higher than those before
 
 
 @dataclass(frozen=True)
 class PeakSource:
     """What a look at the process reads; each is called in a thread of its own."""
 
-    memory: Callable[[], Mapping[str, tuple[int, int]]]
-    """By device the bytes in use now, and when the last step ended; of the CPU the resident memory."""
+    heights: Callable[[], Mapping[str, tuple[int, int | None]]]
+    """By device the bytes in use, and those allocated where they can be read, beyond those when the last step ended."""
     step: Callable[[], int]
     """Number of the step that is running."""
     is_paused: Callable[[], bool]
@@ -70,7 +88,7 @@ class PeakLines:
     def __init__(self, source: PeakSource, guard: Guard) -> None:
         self._source = source
         self._guard = guard
-        self._highest: dict[str, dict[int, _Look]] = defaultdict(dict)
+        self._peaks: dict[str, dict[int, _StepPeak]] = defaultdict(dict)
         self._code = SourceCode()
         self._modes = ModuleModes()
         self._ended = threading.Event()
@@ -89,55 +107,93 @@ class PeakLines:
         if self._pid == Process.number and self._thread.ident is not None:
             self._thread.join(_JOIN_SECONDS)
 
-    def look(self) -> None:
+    def look(self) -> bool:
         """Note where the training thread is, if a device's memory is clearly higher than at any look of the step.
 
         malloc keeps what the peak has needed: the resident memory stays as high, and may rise by some pages later.
+
+        Returns:
+            Whether the step is higher than steps usually are.
         """
         self._modes.update()
-        step = self._source.step()
-        for device, (now, level) in self._source.memory().items():
-            looks = self._highest[device]
-            known = looks[step].memory if step in looks else level + _MARGIN
-            if now > known + _CLEARLY * (known - level):
-                self._note(looks, step, now)
-            while len(looks) > _STEPS:
-                del looks[next(iter(looks))]
+        step, is_high = self._source.step(), False
+        for device, (height, allocated) in self._source.heights().items():
+            peaks = self._peaks[device]
+            peak = peaks[step] if step in peaks else _new_peak(peaks, step)
+            peak.looks += 1
+            peak.allocated = _larger(peak.allocated, allocated)
+            if height > max(_MARGIN, _CLEARLY * peak.height) and (peak.highest or _is_high(height, peak, peaks)):
+                peak.highest = self._look_at_stack() or peak.highest
+            peak.height = max(peak.height, height)
+            is_high = is_high or peak.highest is not None
+        return is_high
+
+    def allocated(self, device: str) -> dict[int, int]:
+        """By step what those that were high have allocated at least beyond what steps usually do, in bytes."""
+        high = [(step, peak) for step, peak in list(self._peaks[device].items()) if peak.highest is not None]
+        known = [(step, peak.allocated, peak) for step, peak in high if peak.looks >= _ENOUGH_LOOKS]
+        return {step: allocated - peak.usually for step, allocated, peak in known if allocated is not None}
+
+    def of_device(self, device: str) -> LooksAtPeaks:
+        """What the looks tell of one device."""
+        return LooksAtPeaks(partial(self.of_steps, device), partial(self.allocated, device))
 
     def of_steps(self, device: str, steps: Iterable[int]) -> RunningAt:
         """What was running at the highest look of some steps."""
-        looks = self._highest[device]
-        seen = [looks[step] for step in steps if step in looks]
+        peaks = self._peaks[device]
+        seen = [peak for peak in (peaks.get(step) for step in steps) if peak is not None and peak.highest is not None]
         if not seen:
             return RunningAt()
-        _, places, call, in_eval_mode = max(seen, key=lambda look: look.memory)
-        lines = tuple(self._code.code_line(file, line, function) for file, line, function in places)
+        peak = max(seen, key=lambda each: each.height)
+        places, call, in_eval_mode = peak.highest or _Look((), None, None)
         self._modes.update()
-        is_evaluation = in_eval_mode is not None and in_eval_mode.trains
-        operator = call.name() if call is not None else ""
-        return RunningAt(lines=lines, operator=operator, is_evaluation=is_evaluation)
+        return RunningAt(
+            lines=tuple(self._code.code_line(file, line, function) for file, line, function in places),
+            operator=call.name() if call is not None else "",
+            is_evaluation=in_eval_mode is not None and in_eval_mode.trains,
+            allocated=peak.allocated if peak.looks >= _ENOUGH_LOOKS else None,
+        )
 
-    def _note(self, looks: dict[int, _Look], step: int, now: int) -> None:
+    def _look_at_stack(self) -> _Look | None:
         innermost = sys._current_frames().get(self.watched)
         frames = islice(user_frames(innermost), _FRAMES)
         places = [(frame.f_code.co_filename, frame.f_lineno, qualified_name(frame.f_code)) for frame in frames]
-        if innermost is not None and places:
-            module = outermost_module(innermost)
-            in_eval_mode = None if module is None else self._modes.note(module)
-            looks[step] = _Look(now, tuple(places), RunningCall.of(innermost), in_eval_mode)
+        if innermost is None or not places:
+            return None
+        module = outermost_module(innermost)
+        in_eval_mode = None if module is None else self._modes.note(module)
+        return _Look(tuple(places), RunningCall.of(innermost), in_eval_mode)
 
     def _work(self) -> None:
-        worked, cost = time.thread_time(), 0.0
-        while not self._ended.wait(_PAUSE if self._source.is_paused() else max(INTERVAL, cost / _SHARE)):
+        began, worked, cost, wait = time.monotonic(), time.thread_time(), 0.0, INTERVAL
+        while not self._ended.wait(_PAUSE if self._source.is_paused() else wait):
             if sys.getprofile() is not None:
                 sys.setprofile(None)  # torch's profiler has set its function in all threads, see BackgroundWriter
-            if not self._source.is_paused():
-                self._guard.run(PART, self.look)
+            is_high = not self._source.is_paused() and bool(self._guard.run(PART, self.look))
             if PART in self._guard.failed:
                 return
             before, worked = worked, time.thread_time()
             cost += _SMOOTH * (worked - before - cost)
+            has_credit = worked < _CREDIT + _SHARE * (time.monotonic() - began)
+            wait = _DENSE if is_high and has_credit else max(INTERVAL, cost / _SHARE)
 
 
-_CLEARLY = 0.03
-"""Share of a peak\'s height by which a later look must be higher to be the peak."""
+def _new_peak(peaks: dict[int, _StepPeak], step: int) -> _StepPeak:
+    while len(peaks) >= _STEPS:
+        del peaks[next(iter(peaks))]
+    return peaks.setdefault(step, _StepPeak())
+
+
+def _is_high(height: int, peak: _StepPeak, peaks: dict[int, _StepPeak]) -> bool:
+    """Whether a step is higher than most of those before; notes what these have allocated."""
+    before = list(islice(reversed(peaks.values()), 1, _USUAL + 1))
+    peak.usually = _most([each.allocated or 0 for each in before])
+    return height > _CLEARLY * _most([each.height for each in before])
+
+
+def _most(heights: list[int]) -> int:
+    return sorted(heights)[int(_USUALLY * len(heights))] if heights else 0
+
+
+def _larger(highest: int | None, now: int | None) -> int | None:
+    return None if highest is None or now is None else max(highest, now)

@@ -36,6 +36,10 @@ class Device(Protocol):
     def meanwhile(self) -> tuple[int, int]:
         """Bytes in use now and at the last reading, whose counters it leaves as they are: for another thread."""
 
+    def allocated_meanwhile(self) -> tuple[int, int] | None:
+        """The same of what is allocated, where that is another figure; ``None`` where it cannot be read cheaply."""
+        return None
+
     def read_usage(self) -> tuple[int, int] | None:
         """Bytes used by all processes and capacity, ``None`` if unknown; too expensive for every step."""
 
@@ -179,6 +183,10 @@ class CpuDevice(Device):
     def meanwhile(self) -> tuple[int, int]:
         """Resident bytes now and at the last reading."""
         return self._host.rss_meanwhile(), self._host.resident
+
+    def allocated_meanwhile(self) -> tuple[int, int] | None:
+        """Bytes that malloc has handed out now and at the last reading."""
+        return self._heap.meanwhile()
 
     def read_usage(self) -> tuple[int, int] | None:
         """Bytes used by all processes and capacity."""

@@ -25,6 +25,8 @@ been so many readings of at most so many seconds, after which a leak has shown, 
 _SHORTEST_REST = 0.02
 """Seconds between two readings after that, however cheap they are, as between two of the resident peak: a sample of
 both takes 0.1 to 0.15 ms during a training run, which is 2 % of a step of 6 ms."""
+_NOT_DEAR_MEANWHILE = 0.3e-3
+"""Seconds that a reading may take which another thread makes within a step."""
 _UNLIMITED = sys.maxsize
 
 _NO_MORE = NOTHING[2:]
@@ -46,6 +48,7 @@ class MallocHeap:
         self._clock, self._worked = clock, worked
         self._not_before = self._spent = 0.0
         self._skips_left = self._readings = 0
+        self._allocated: int | None = None
         self._last_costs = (0.0, 0.0)
         self.rest = 0.0  # seconds after the last reading for which no other is due; 0 where each step may have one
 
@@ -78,6 +81,7 @@ class MallocHeap:
         before, earlier = self._last_costs
         lower = min(cost, before, earlier)
         self._last_costs = cost, before
+        self._allocated = figures[0]
         self._spent += lower
         self._readings += 1
         if self._spent < _CREDIT or (self._readings < _ON_CREDIT and lower <= _NOT_DEAR):
@@ -87,6 +91,16 @@ class MallocHeap:
             self._skips_left, self.rest = _UNLIMITED, max(pause, _SHORTEST_REST)
         self._not_before = began + max(pause, self.rest)
         return _new_reading(DeviceReading, (*figures, *_NO_MORE))
+
+    def meanwhile(self) -> tuple[int, int] | None:
+        """Bytes handed out now and at the last reading, for another thread.
+
+        ``None`` where a reading is dear: malloc locks its heap meanwhile, and the program would wait.
+        """
+        before = self._allocated
+        if self._counters is None or before is None or min(self._last_costs) > _NOT_DEAR_MEANWHILE:
+            return None
+        return self._counters()[0], before
 
 
 @functools.cache

@@ -25,6 +25,8 @@ from tbmem.sources.gc_pause import gc_paused
 
 _Lists = Iterator[list[Any]]
 _NESTED = 2  # levels of tuples in tuples that are looked through
+_MOST_COMPARED = 64
+"""Classes up to which comparing each reference with them is faster than listing all types: torch has 22 of tensors."""
 _subclasses = type.__dict__["__subclasses__"]
 _identity: Callable[[Any], int] = object.__hash__  # of one object only while that lives, as ``id``
 
@@ -74,9 +76,11 @@ def instances(base: type) -> list[Any]:
     """All objects of a class in Python and of classes derived from it, in a third of the time of ``live_objects``.
 
     Each refers to its class, and the collector compares what objects refer to faster than their types can be listed
-    (CPython's ``subtype_traverse``). What is written in C need not do so.
+    (CPython's ``subtype_traverse``), unless it is compared with many. What is written in C need not do so.
     """
     kinds = tuple(subclasses(base))
+    if len(kinds) > _MOST_COMPARED:
+        return objects_of(kinds)
     wanted = _wanted(kinds)
     return _collected(lambda: chain.from_iterable(_selected(_uncollected(starmap(gc.get_referrers, (kinds,))), wanted)))
 

@@ -54,7 +54,7 @@ class OlderStoragesTracker:
         self.forget()
         try:
             with torch._C.DisableTorchFunction(), gc_paused():
-                self._is_complete = self._note(tracked_objects.live_objects(torch.Tensor)[0])
+                self._is_complete = self._note(tracked_objects.instances(torch.Tensor))
         except Exception as error:
             raise_interruption(error)
             self.forget()  # a trace without is better than none

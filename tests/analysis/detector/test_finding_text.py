@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tbmem.analysis.detector import finding_text
-from tbmem.analysis.detector.detector import Detector, judge
+from tbmem.analysis.detector.detector import Detector, LooksAtPeaks, judge
 from tbmem.analysis.detector.spike_test import Confirmation, Excursion, ExcursionEvent, ExcursionKind
 from tbmem.analysis.diagnosis.spike_source import SpikeSource, SpikeSources
 from tbmem.analysis.runs.run_status import RankState
@@ -83,7 +83,7 @@ def test_a_spike_names_the_lines_that_were_running() -> None:
     inner = CodeLine(file="/home/me/main.py", line=28, function="Net.forward", text="x = self.rnn(x)")
     outer = CodeLine(file="/home/me/main.py", line=58, function="test", text="output = model(data)")
     at_peak = RunningAt(lines=(inner, outer), operator="lstm")
-    detector = Detector(running_at=lambda steps: at_peak if 45 in steps else RunningAt())
+    detector = Detector(looks=LooksAtPeaks(lambda steps: at_peak if 45 in steps else RunningAt()))
     # when
     findings = detector.update_all(_run_with_a_spike())
     # then: in the finding and in the verdict
@@ -98,7 +98,7 @@ def test_a_spike_names_the_lines_that_were_running() -> None:
 def test_an_evaluation_that_needs_more_is_mentioned_by_a_stable_run() -> None:
     # given
     at_peak = RunningAt(lines=(CodeLine(file="main.py", line=28, text="model(batch)"),), is_evaluation=True)
-    detector = Detector(running_at=lambda steps: at_peak if 45 in steps else RunningAt())
+    detector = Detector(looks=LooksAtPeaks(lambda steps: at_peak if 45 in steps else RunningAt()))
     # when
     findings = detector.update_all(_run_with_a_spike())
     # then
@@ -172,7 +172,7 @@ def test_a_spike_that_was_recorded_names_what_its_recording_shows() -> None:
 def test_a_change_of_level_names_the_lines_of_its_first_peak() -> None:
     # given steps that reach higher from the 45th on
     line = CodeLine(file="/home/me/main.py", line=28, function="train", text="loss = model(batch)")
-    detector = Detector(running_at=lambda steps: RunningAt(lines=(line,)) if 45 in steps else RunningAt())
+    detector = Detector(looks=LooksAtPeaks(lambda steps: RunningAt(lines=(line,)) if 45 in steps else RunningAt()))
     samples = [
         sample._replace(host_peak_rss=1100 * MIB if sample.step >= 45 else 527 * MIB) for sample in _run_with_a_spike()
     ]

@@ -47,6 +47,13 @@ def test_what_malloc_has_kept_of_a_first_jump_may_hold_part_of_a_second() -> Non
     assert (second.height, second.may_be_more) == (170 * MIB, 130 * MIB)
 
 
+@pytest.mark.parametrize(("levels", "climbs"), [([500] * 20 + [700] * 6, False), (range(440, 570, 5), True)])
+def test_a_level_that_the_peaks_climb_to_does_not_come_at_once(levels: list[int], climbs: bool) -> None:
+    # given: malloc's counters were not read while memory grew, so that the growth shows in one step
+    shift = Excursion(ExcursionKind.SHIFT, 21, 26, 450 * MIB, 350 * MIB)
+    assert _peaks(*levels).climb_to(shift) is climbs
+
+
 def test_the_usual_is_that_of_the_steps_before() -> None:
     # given a level that changes at step 20, and a spike some steps later
     peaks = _peaks(*[500] * 20, *[700] * 20, 1200)

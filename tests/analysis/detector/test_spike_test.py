@@ -208,6 +208,26 @@ def test_three_even_spikes_of_a_short_run_are_a_period() -> None:
     assert (periodic.kind, periodic.period, periodic.members) == (ExcursionKind.PERIODIC, 13, (28, 41, 54))
 
 
+@pytest.mark.parametrize(
+    ("heights", "found"),
+    [
+        ({60: 142, 130: 60, 185: 97}, [60, 130, 185]),  # a third one that is less than half as high
+        ({60: 142, 130: 35, 185: 97}, [60, 185]),  # so little may be chance
+        ({60: 142, 90: 100, 130: 60, 185: 97}, [60, 90, 185]),  # the three highest
+        ({60: 142, 90: 100, 130: 95, 165: 61, 185: 97}, [60]),  # what recurs is told once
+    ],
+)
+def test_the_highest_three_spikes_are_reported_each(heights: dict[int, int], found: list[int]) -> None:
+    # given
+    steps = range(13, 221)
+    levels = [(300 + heights.get(step, step % 2)) * MIB for step in steps]
+    test = SpikeTest(spike_percent=5.0, min_spike=16 * MIB)
+    # when
+    told = [*(each for _, each in test.extend(steps, levels)), *test.end()]
+    # then
+    assert sorted(excursion.first_step for excursion in told) == found
+
+
 def test_high_steps_that_come_again_from_the_beginning_are_no_spikes() -> None:
     # given: every fifth step is high
     levels = [(1400 if step % 5 == 0 else 326 + step % 3) * MIB for step in range(1, 41)]

@@ -38,7 +38,7 @@ def test_the_highest_spike_is_the_worst_whatever_came_last() -> None:
         history.add(each)
     # then it is the verdict, which names the steps of both
     worst = history.severe(fragmented=False)
-    assert worst == replace(highest, message=" · the highest of 2: steps 40, 80")
+    assert worst == replace(highest, message=" · the largest of 2: steps 40, 80")
 
 
 def test_an_evaluation_is_no_verdict_but_is_noted() -> None:
@@ -55,7 +55,7 @@ def test_an_evaluation_is_no_verdict_but_is_noted() -> None:
     noted = history.noted()
     assert noted is not None
     assert noted.first_step == 89
-    assert noted.message == " · the highest of more than 5"
+    assert noted.message == " · the largest of more than 5"
     # and with the spike that is the verdict
     history.add(spike)
     for each in evaluations:

@@ -26,15 +26,19 @@ class Told:
 
     def __init__(self) -> None:
         self.resident, self.level, self.step, self.is_paused = 100 * MIB, 100 * MIB, 1, False
+        self.allocated: int | None = None  # by malloc beyond the last step's end
         self.on_gpu = (GIB, GIB)
 
     def lines(self, guard: Guard | None = None) -> PeakLines:
         source = PeakSource(
-            memory=lambda: {"cpu": (self.resident, self.level), "cuda:0": self.on_gpu},
+            heights=lambda: {"cpu": self._on_cpu(), "cuda:0": (self.on_gpu[0] - self.on_gpu[1], None)},
             step=lambda: self.step,
             is_paused=lambda: self.is_paused,
         )
         return PeakLines(source, guard or Guard())
+
+    def _on_cpu(self) -> tuple[int, int | None]:
+        return max(self.resident - self.level, self.allocated or 0), self.allocated
 
 
 @contextmanager
@@ -126,6 +130,51 @@ def test_of_several_steps_the_highest_counts() -> None:
     assert lines.of_steps("cpu", range(1, 2)).lines[0].text == "leave.wait(20)"
 
 
+def test_what_malloc_hands_out_shows_where_it_is_free_memory_of_the_process() -> None:
+    # given a resident memory that stays as it is
+    told = Told()
+    lines = told.lines()
+    with working(lines):
+        # when a step allocates and frees again, at five looks
+        for allocated in (2 * MIB, 60 * MIB, 90 * MIB, 30 * MIB, 0):
+            told.allocated = allocated
+            lines.look()
+    # then
+    running = lines.of_steps("cpu", [1])
+    assert [line.text for line in running.lines] == ["leave.wait(20)"]
+    assert running.allocated == 90 * MIB
+
+
+@pytest.mark.parametrize("looks", [[90 * MIB] * 3, [90 * MIB, None, 90 * MIB, 90 * MIB]])
+def test_too_few_looks_do_not_tell_what_was_allocated(looks: list[int | None]) -> None:
+    told = Told()
+    lines = told.lines()
+    told.resident = 190 * MIB
+    with working(lines):
+        for told.allocated in looks:
+            lines.look()
+    running = lines.of_steps("cpu", [1])
+    assert running.lines
+    assert running.allocated is None
+
+
+def test_steps_that_are_as_high_as_usual_are_not_looked_at() -> None:
+    # given steps that all allocate as much
+    told = Told()
+    lines = told.lines()
+    told.allocated = 100 * MIB
+    for told.step in range(1, 80):
+        lines.look()
+    # when
+    with working(lines):
+        lines.look()
+        told.step, told.allocated = 81, 110 * MIB
+        lines.look()
+    # then
+    assert lines.of_steps("cpu", [80]).lines == ()
+    assert lines.of_steps("cpu", [81]).lines[0].text == "leave.wait(20)"
+
+
 def test_each_device_has_its_own_peak() -> None:
     # given
     told = Told()
@@ -169,8 +218,8 @@ def test_a_peak_in_a_model_that_trains_elsewhere_is_an_evaluation(trains: bool) 
 def test_old_steps_are_forgotten() -> None:
     told = Told()
     lines = told.lines()
-    told.resident = 150 * MIB
     for told.step in range(1, 400):
+        told.resident = (150 if told.step in (1, 399) else 105) * MIB
         lines.look()
     assert lines.of_steps("cpu", [1]).lines == ()
     assert lines.of_steps("cpu", [399]).lines

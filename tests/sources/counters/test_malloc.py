@@ -301,3 +301,26 @@ def test_a_busy_machine_does_not_make_readings_rare() -> None:
     readings = _readings(heap, clock, steps=5000, seconds=5e-3)
     # then
     assert sum(readings) == 5000
+
+
+def test_another_thread_reads_what_is_allocated_beside_the_last_reading() -> None:
+    # given
+    figures = [(10 * MIB, 20 * MIB)]
+    own = MallocHeap(lambda: figures[-1], clock=lambda: 0.0, worked=lambda: 0.0)
+    assert own.meanwhile() is None  # nothing to compare with
+    own.read()
+    # when
+    figures.append((70 * MIB, 80 * MIB))
+    # then, and again, since the reading of the training's own stays the last one
+    assert [own.meanwhile(), own.meanwhile()] == [(70 * MIB, 10 * MIB)] * 2
+
+
+def test_a_heap_that_is_dear_to_read_is_not_read_within_a_step() -> None:
+    # given readings that take a millisecond each
+    times = iter(number * 1e-3 for number in range(100))
+    own = MallocHeap(lambda: (MIB, MIB), clock=lambda: 0.0, worked=lambda: next(times))
+    # when
+    for _ in range(3):
+        own.read()
+    # then
+    assert own.meanwhile() is None

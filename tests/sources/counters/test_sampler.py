@@ -80,11 +80,24 @@ def test_memory_in_the_middle_of_a_step_is_read_beside_the_peaks(cuda: FakeCuda,
     counters.sample(1, thorough=False)
     # when
     address = cuda.malloc(512 * MIB)
-    meanwhile = counters.meanwhile()
+    meanwhile, heights = counters.meanwhile(), counters.heights()
     cuda.free(address)
     # then
     assert meanwhile == {"cuda:0": (516 * MIB, 4 * MIB)}
+    assert heights == {"cuda:0": (512 * MIB, None)}
     assert _one(counters.sample(2, thorough=False)).peak_allocated == 516 * MIB
+
+
+def test_what_malloc_hands_out_in_a_step_is_read_beside_the_resident_memory(make_counters: MakeCounters) -> None:
+    # given
+    counters = make_counters("cpu")
+    counters.sample(1, thorough=False)
+    # when
+    block = bytearray(64 * MIB)
+    [(height, allocated)] = counters.heights().values()
+    # then
+    assert allocated == pytest.approx(len(block), abs=4 * MIB)
+    assert height >= allocated
 
 
 def test_the_first_peak_of_a_device_used_later_is_in_the_run(cuda: FakeCuda, make_counters: MakeCounters) -> None:

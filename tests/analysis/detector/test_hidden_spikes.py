@@ -1,0 +1,51 @@
+"""Spikes that only looks at the program have seen, beside one that the resident peak has shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from tbmem.analysis.detector.hidden_spikes import hidden_spikes
+from tbmem.analysis.detector.resident_peaks import ResidentPeak, ResidentPeaks
+from tbmem.analysis.detector.spike_test import Excursion, ExcursionKind
+from tbmem.model.finding import Finding
+from tests.conftest import MIB
+from tests.model.test_finding import make_finding
+
+USUAL = 375 * MIB
+LEAST = 16 * MIB
+
+
+def spike(step: int, height: int = 140) -> Finding:
+    return make_finding(first_step=step, last_step=step, evidence={"height_bytes": height * MIB})
+
+
+def hidden(allocated: dict[int, int], *reported: Finding) -> list[Excursion]:
+    peaks = ResidentPeaks()
+    peaks.extend(ResidentPeak(step, USUAL, USUAL - 30 * MIB) for step in range(13, 220))
+    return hidden_spikes(
+        {step: size * MIB for step, size in allocated.items()}, reported, lambda first, last: peaks, LEAST
+    )
+
+
+def test_a_step_that_needed_what_malloc_had_kept_is_a_spike_beside_one() -> None:
+    # given: a step whose resident peak is the usual one
+    found = hidden({60: 140, 130: 80}, spike(60))
+    # then its height is what it has allocated
+    assert found == [Excursion(ExcursionKind.SPIKE, 130, 130, USUAL, USUAL, kept=80 * MIB)]
+    assert found[0].height == 80 * MIB
+
+
+@pytest.mark.parametrize(
+    ("allocated", "reported"),
+    [
+        ({130: 80}, []),  # a run without a spike has none that is hidden
+        ({130: 40}, [spike(60)]),  # so little may be chance
+        ({63: 80}, [spike(60)]),  # of the same event
+        ({130: 15}, [spike(60, height=20)]),  # less than any spike of the resident memory
+        ({90: 80, 130: 90, 160: 80}, [spike(60)]),  # with it more than three: they recur
+        ({130: 80}, [spike(30), spike(60), spike(90)]),
+        ({400: 80}, [spike(60)]),  # no resident peak of it is known
+    ],
+)
+def test_what_is_no_spike_of_its_own(allocated: dict[int, int], reported: list[Finding]) -> None:
+    assert hidden(allocated, *reported) == []
