@@ -43,7 +43,7 @@ def _allow(size: str | None) -> str | None:
     return size
 
 
-_MAX_SIZE = "Largest recording to read, unpacked; by default 16GiB, and 250 times the size of a compressed file."
+_MAX_SIZE = "Largest recording to read, unpacked; by default 16GiB, of a compressed one at most 250 times its size."
 MaxSize = Annotated[str | None, typer.Option(metavar="SIZE", callback=_allow, help=_MAX_SIZE)]
 
 

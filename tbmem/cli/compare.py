@@ -16,8 +16,8 @@ _PERCENT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%?\s*")
 
 
 def command(
-    before: Annotated[str, typer.Argument(metavar="A", help="Snapshot, trace or run folder.")],
-    after: Annotated[str, typer.Argument(metavar="B", help="The one to compare with A.")],
+    before: Annotated[str, typer.Argument(metavar="BEFORE", help="Snapshot, trace or run folder.")],
+    after: Annotated[str, typer.Argument(metavar="AFTER", help="The one to compare with it.")],
     fail_if_grown: Annotated[str | None, typer.Option(metavar="PERCENT", help="Fail if a total grew by more.")] = None,
     html: Annotated[str | None, typer.Option(metavar="FILE", help="Also write a page, to this one file.")] = None,
     rules: Rules = None,

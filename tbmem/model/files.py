@@ -81,6 +81,8 @@ def write_file(path: str | os.PathLike[str], data: bytes) -> Path:
 
 
 def _why_not_made(error: OSError) -> str:
+    if isinstance(error, IsADirectoryError):
+        return "it is a folder; name a file in it"
     # /proc says so of every file that is to be made in it
     is_refused = isinstance(error, FileNotFoundError)
     return "no file can be made there; name another folder" if is_refused else error.strerror or str(error)

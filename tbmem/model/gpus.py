@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from tbmem.errors import UsageError
+from tbmem.errors import UsageError, did_you_mean
 from tbmem.units import GIB, MIB, parse_bytes
 
 
@@ -86,7 +86,9 @@ def gpu_named(name: str) -> Gpu:
             return replace(larger[0], name=name, total=total)
         if total == 0:
             raise UsageError(f"--gpu {name}: a GPU has more memory than that; give its size, as in --gpu 12GiB")
-        raise UsageError(f"--gpu {name}: there are {', '.join(GPUS)}; for another give its memory, as in --gpu 12GiB")
+        named = {part: gpu for gpu in GPUS for part in (gpu, gpu.partition("-")[0])}
+        hint = did_you_mean(query, named) or f"there are {', '.join(GPUS)}"
+        raise UsageError(f"--gpu {name}: {hint} · another one is given by its memory, as in --gpu 12GiB")
     if len(matches) > 1 and not _DECIMAL.fullmatch(name.strip()):
         names = ", ".join(gpu.name for gpu in matches)
         raise UsageError(f"--gpu {name}: say which of {names}, or its memory, as 24GiB")

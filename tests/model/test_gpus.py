@@ -53,6 +53,7 @@ def test_torchs_name_of_each_gpu_names_it() -> None:
         ("a100", "say which of a100-80gb, a100-40gb, or its memory, as 24GiB"),
         ("v100", "say which of v100-32gb, v100-16gb"),
         ("abacus", "there are b200"),
+        ("rtx4099", "did you mean rtx4090[?] · another one is given by its memory, as in --gpu 12GiB"),
         ("--", "there are b200"),
         ("0GiB", "a GPU has more memory than that"),
     ],

@@ -68,7 +68,7 @@ ONE_RANK: Empty = {
 NOTHING_TO_COMPARE: Empty = {
     "title": "These two have nothing in common",
     "text": "Neither their logs nor their recordings have a device in common.",
-    "commands": ["tbmem compare A B"],
+    "commands": ["tbmem compare BEFORE AFTER"],
 }
 NO_ESTIMATE: Empty = {
     "title": "There is no estimate",

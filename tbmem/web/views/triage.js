@@ -62,7 +62,7 @@ const COLUMNS = [
   {
     key: "label",
     label: "verdict",
-    width: "112px",
+    width: "140px",
     order: (row) => row.urgency,
     cell: (row) => (row.label ? badge(row.label, row.urgency === 0 ? "good" : row.severity) : ""),
   },
