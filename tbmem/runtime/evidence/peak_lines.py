@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections import defaultdict
+from bisect import bisect_left, insort
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -33,7 +34,10 @@ _SMOOTH = 0.1  # weight of the last look in the mean cost of one
 _PAUSE = 0.25  # seconds between two looks while a profiler window is open, whose trace would show this thread's calls
 _MARGIN = 4 * MIB  # bytes above the level at the last step's end from which on the stack is looked at
 _CLEARLY = 1.03  # times as high as the highest look of a step so far, and as steps usually are
-_USUAL, _USUALLY = 64, 0.9  # steps that tell what is usual, and the share of them that are no higher
+_USUAL = 64  # steps that tell what is usual
+_HALF, _MOST = 0.5, 0.9
+"""Share of them that are no higher than a step whose lines are noted, and than one that is looked at more often:
+evaluations, which last longer than training steps, may be more than a tenth of the steps that a look falls into."""
 _DENSE, _CREDIT = 0.005, 0.2
 """Seconds between two looks at a step that is high, which tell how much it has allocated; and of a processor that these
 may take in all beyond ``_SHARE``."""
@@ -62,6 +66,44 @@ class _StepPeak:
     highest: _Look | None = None  # the last one that was clearly higher than those before
 
 
+class _LastHeights:
+    """The heights of the last steps, in order."""
+
+    def __init__(self) -> None:
+        self._last: deque[int] = deque()
+        self._ordered: list[int] = []
+
+    def add(self, number: int) -> None:
+        self._last.append(number)
+        insort(self._ordered, number)
+        if len(self._last) > _USUAL:
+            del self._ordered[bisect_left(self._ordered, self._last.popleft())]
+
+    def that(self, share: float) -> int:
+        """The height that such a share of them does not exceed."""
+        return self._ordered[int(share * len(self._ordered))] if self._ordered else 0
+
+
+class _Peaks:
+    """What the looks have seen of one device."""
+
+    def __init__(self) -> None:
+        self.by_step: dict[int, _StepPeak] = {}
+        self.heights, self.allocated = _LastHeights(), _LastHeights()
+
+    def of_step(self, step: int) -> _StepPeak:
+        """What was seen of the running step; with the first look at it the one before is one of the usual ones."""
+        if step in self.by_step:
+            return self.by_step[step]
+        if self.by_step:
+            last = next(reversed(self.by_step.values()))
+            self.heights.add(last.height)
+            self.allocated.add(last.allocated or 0)
+        if len(self.by_step) >= _STEPS:
+            del self.by_step[next(iter(self.by_step))]
+        return self.by_step.setdefault(step, _StepPeak(usually=self.allocated.that(_MOST)))
+
+
 @dataclass(frozen=True)
 class PeakSource:
     """What a look at the process reads; each is called in a thread of its own."""
@@ -88,7 +130,7 @@ class PeakLines:
     def __init__(self, source: PeakSource, guard: Guard) -> None:
         self._source = source
         self._guard = guard
-        self._peaks: dict[str, dict[int, _StepPeak]] = defaultdict(dict)
+        self._peaks: dict[str, _Peaks] = defaultdict(_Peaks)
         self._code = SourceCode()
         self._modes = ModuleModes()
         self._ended = threading.Event()
@@ -119,18 +161,18 @@ class PeakLines:
         step, is_high = self._source.step(), False
         for device, (height, allocated) in self._source.heights().items():
             peaks = self._peaks[device]
-            peak = peaks[step] if step in peaks else _new_peak(peaks, step)
+            peak = peaks.of_step(step)
             peak.looks += 1
             peak.allocated = _larger(peak.allocated, allocated)
-            if height > max(_MARGIN, _CLEARLY * peak.height) and (peak.highest or _is_high(height, peak, peaks)):
+            if height > max(_MARGIN, _CLEARLY * peak.height, _CLEARLY * peaks.heights.that(_HALF)):
                 peak.highest = self._look_at_stack() or peak.highest
             peak.height = max(peak.height, height)
-            is_high = is_high or peak.highest is not None
+            is_high = is_high or peak.height > max(_MARGIN, _CLEARLY * peaks.heights.that(_MOST))
         return is_high
 
     def allocated(self, device: str) -> dict[int, int]:
         """By step what those that were high have allocated at least beyond what steps usually do, in bytes."""
-        high = [(step, peak) for step, peak in list(self._peaks[device].items()) if peak.highest is not None]
+        high = [(step, peak) for step, peak in list(self._peaks[device].by_step.items()) if peak.highest is not None]
         known = [(step, peak.allocated, peak) for step, peak in high if peak.looks >= _ENOUGH_LOOKS]
         return {step: allocated - peak.usually for step, allocated, peak in known if allocated is not None}
 
@@ -140,7 +182,7 @@ class PeakLines:
 
     def of_steps(self, device: str, steps: Iterable[int]) -> RunningAt:
         """What was running at the highest look of some steps."""
-        peaks = self._peaks[device]
+        peaks = self._peaks[device].by_step
         seen = [peak for peak in (peaks.get(step) for step in steps) if peak is not None and peak.highest is not None]
         if not seen:
             return RunningAt()
@@ -176,23 +218,6 @@ class PeakLines:
             cost += _SMOOTH * (worked - before - cost)
             has_credit = worked < _CREDIT + _SHARE * (time.monotonic() - began)
             wait = _DENSE if is_high and has_credit else max(INTERVAL, cost / _SHARE)
-
-
-def _new_peak(peaks: dict[int, _StepPeak], step: int) -> _StepPeak:
-    while len(peaks) >= _STEPS:
-        del peaks[next(iter(peaks))]
-    return peaks.setdefault(step, _StepPeak())
-
-
-def _is_high(height: int, peak: _StepPeak, peaks: dict[int, _StepPeak]) -> bool:
-    """Whether a step is higher than most of those before; notes what these have allocated."""
-    before = list(islice(reversed(peaks.values()), 1, _USUAL + 1))
-    peak.usually = _most([each.allocated or 0 for each in before])
-    return height > _CLEARLY * _most([each.height for each in before])
-
-
-def _most(heights: list[int]) -> int:
-    return sorted(heights)[int(_USUALLY * len(heights))] if heights else 0
 
 
 def _larger(highest: int | None, now: int | None) -> int | None:
