@@ -176,7 +176,7 @@ class SampleFeed:
         if not self.is_cpu:
             return []
         spikes = hidden_spikes(allocated, reported, self._peaks_in, self._least_resident_spike)
-        return [self._spike_event(each.last_step, each) for each in spikes if self._is_programs(each)]
+        return [self._spike_event(each.last_step, each) for each in spikes if self._is_high(each)]
 
     def _spike_event(self, step: int, spike: Excursion) -> ExcursionEvent:
         return ExcursionEvent(step, Channel.HOST, spike, dict(self._updated).get(spike.first_step))
@@ -231,7 +231,10 @@ class SampleFeed:
         if excursion.kind is ExcursionKind.SHIFT:
             return not is_mostly_kept
         is_refill = self._gave_back and is_mostly_kept
-        return not is_refill and excursion.height >= self._spike_share * excursion.usual
+        return not is_refill and self._is_high(excursion)
+
+    def _is_high(self, excursion: Excursion) -> bool:
+        return excursion.height >= self._spike_share * excursion.usual
 
     def _are_alike(self, columns: Any, count: int) -> bool:
         """Whether flags, capacities and what is missing are the same in all rows."""

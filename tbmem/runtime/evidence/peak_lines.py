@@ -183,11 +183,11 @@ class PeakLines:
     def of_steps(self, device: str, steps: Iterable[int]) -> RunningAt:
         """What was running at the highest look of some steps."""
         peaks = self._peaks[device].by_step
-        seen = [peak for peak in (peaks.get(step) for step in steps) if peak is not None and peak.highest is not None]
-        if not seen:
+        seen = [(peak, peak.highest) for step in steps if (peak := peaks.get(step)) is not None]
+        high = [(peak, look) for peak, look in seen if look is not None]
+        if not high:
             return RunningAt()
-        peak = max(seen, key=lambda each: each.height)
-        places, call, in_eval_mode = peak.highest or _Look((), None, None)
+        peak, (places, call, in_eval_mode) = max(high, key=lambda each: each[0].height)
         self._modes.update()
         return RunningAt(
             lines=tuple(self._code.code_line(file, line, function) for file, line, function in places),

@@ -66,12 +66,13 @@ def _jemalloc(libc: Any) -> MallocCounters:
     """``stats.allocated`` and ``stats.resident`` of mallctl(3), which are of the moment when ``epoch`` was written."""
     mallctl, by_mib = libc.mallctl, libc.mallctlbymib
     mibs = [_mib(libc, name) for name in (b"stats.allocated", b"stats.resident")]
-    epoch, value, size = ctypes.c_uint64(1), ctypes.c_size_t(), ctypes.c_size_t(ctypes.sizeof(ctypes.c_size_t))
-    pointer, size_pointer, epoch_pointer = ctypes.byref(value), ctypes.byref(size), ctypes.byref(epoch)
+    epoch, size = ctypes.c_uint64(1), ctypes.c_size_t(ctypes.sizeof(ctypes.c_size_t))
+    size_pointer, epoch_pointer = ctypes.byref(size), ctypes.byref(epoch)
     epoch_size = ctypes.c_size_t(ctypes.sizeof(epoch))
 
     def number(mib: Any) -> int:
-        by_mib(mib, ctypes.c_size_t(len(mib)), pointer, size_pointer, None, ctypes.c_size_t(0))
+        value = ctypes.c_size_t()  # of each call: two threads read
+        by_mib(mib, ctypes.c_size_t(len(mib)), ctypes.byref(value), size_pointer, None, ctypes.c_size_t(0))
         return value.value
 
     def read() -> Bytes:
@@ -92,11 +93,12 @@ def _mib(libc: Any, name: bytes) -> Any:
 def _tcmalloc(libc: Any) -> MallocCounters:
     """``generic.current_allocated_bytes`` and ``generic.heap_size`` of gperftools, without what was unmapped again."""
     names = (b"generic.current_allocated_bytes", b"generic.heap_size", b"tcmalloc.pageheap_unmapped_bytes")
-    get, value = libc.MallocExtension_GetNumericProperty, ctypes.c_size_t()
-    get.argtypes, pointer = [ctypes.c_char_p, ctypes.POINTER(ctypes.c_size_t)], ctypes.pointer(value)
+    get = libc.MallocExtension_GetNumericProperty
+    get.argtypes = [ctypes.c_char_p, ctypes.POINTER(ctypes.c_size_t)]
 
     def number(name: bytes) -> int:
-        get(name, pointer)
+        value = ctypes.c_size_t()  # of each call: two threads read
+        get(name, ctypes.byref(value))
         return value.value
 
     def read() -> Bytes:

@@ -95,6 +95,32 @@ def test_a_spike_names_the_lines_that_were_running() -> None:
     assert detector.verdict().message == spike.message
 
 
+def test_a_spike_says_what_looks_have_seen_it_allocate() -> None:
+    # given
+    detector = Detector(looks=LooksAtPeaks(lambda steps: RunningAt(allocated=600 * MIB)))
+    # when
+    findings = detector.update_all(_run_with_a_spike())
+    # then
+    [spike] = [one for one in findings if one.kind is FindingKind.SPIKE]
+    assert "; it allocated at least 600.00 MiB" in spike.message
+    assert spike.evidence["allocated_bytes"] == 600 * MIB
+
+
+def test_a_step_that_only_looks_have_seen_high_is_a_spike_beside_another() -> None:
+    # given
+    looks = LooksAtPeaks(lambda steps: RunningAt(allocated=400 * MIB), lambda: {45: 600 * MIB, 55: 400 * MIB})
+    detector = Detector(looks=looks)
+    detector.update_all(_run_with_a_spike())
+    # when
+    [hidden] = detector.close()
+    # then
+    assert (hidden.kind, hidden.first_step, hidden.evidence["height_bytes"]) == (FindingKind.SPIKE, 55, 400 * MIB)
+    assert hidden.message.startswith(
+        "step 55 needed +400.00 MiB more than usual, 400.00 MiB of it in memory that malloc"
+    )
+    assert detector.verdict().message.endswith(" · the largest of 2: steps 45, 55")
+
+
 def test_an_evaluation_that_needs_more_is_mentioned_by_a_stable_run() -> None:
     # given
     at_peak = RunningAt(lines=(CodeLine(file="main.py", line=28, text="model(batch)"),), is_evaluation=True)
