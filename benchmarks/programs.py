@@ -14,7 +14,7 @@ at the end of the program with it than of the sound one, both plain and after ma
 each step ("kept"). "growth" is that of the watched run's resident memory, without tbmem's own, in the second half of
 its steps: the median slope between them, in which memory that is free counts.
 
-With ``--long --together`` some programs run for a minute or more, plain and watched at the same time and in turn on the
+With ``--long --together`` some programs run for about three minutes, plain and watched at the same time and in turn on the
 same two cores: what a machine is slowed by then slows both, and their processor time can be compared.
 
 Results are added to FILE, a line of JSON each, and what is there already is not run again.
@@ -115,7 +115,7 @@ def _parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkouts", type=Path, help="folder of checkouts, each under its repository's name")
     parser.add_argument("--only", help="programs whose names contain this")
-    parser.add_argument("--long", action="store_true", help="some of them for a minute or more")
+    parser.add_argument("--long", action="store_true", help="some of them for about three minutes")
     parser.add_argument("--faults", action="store_true", help="put leaks and spikes into programs")
     parser.add_argument("--out", type=Path, help="where results are kept, a line of JSON each")
     parser.add_argument("--jobs", type=int, default=1, help="programs that run at the same time")
