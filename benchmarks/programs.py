@@ -14,8 +14,8 @@ at the end of the program with it than of the sound one, both plain and after ma
 each step ("kept"). "growth" is that of the watched run's resident memory, without tbmem's own, in the second half of
 its steps: the median slope between them, in which memory that is free counts.
 
-With ``--long --together`` some programs run for about three minutes, plain and watched at the same time and in turn on the
-same two cores: what a machine is slowed by then slows both, and their processor time can be compared.
+With ``--long --together`` some programs run for about three minutes, plain and watched at the same time and in turn on
+the same two cores: what a machine is slowed by then slows both, and their processor time can be compared.
 
 Results are added to FILE, a line of JSON each, and what is there already is not run again.
 """
