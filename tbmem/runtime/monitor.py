@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -186,7 +187,7 @@ class MemoryMonitor(Lifecycle):
         children = PeriodicTask(
             self._counters.refresh_workers, early=_EARLY, every=_WORKERS_SECONDS, share=_WORKERS_SHARE
         )
-        tasks = [PeriodicTask(self._counters.refresh), children, PeriodicTask(self._flight.look_at_host)]
+        tasks = [PeriodicTask(partial(_look_at_host, self._counters, self._flight)), children]
         self.files = LogFiles(self._folder, log=self.config.log, scalars=self.config.scalars)
         lines = [LineSink(self._every, self.config.line_seconds)] if self._console else []
         # files first: a signal may have interrupted the holder of the console's lock
@@ -210,9 +211,7 @@ class MemoryMonitor(Lifecycle):
 
     def _peak_source(self, counters: Counters) -> PeakSource:
         return PeakSource(
-            heights=counters.heights,
-            step=lambda: self._step + 1,
-            is_paused=lambda: self._is_watching or not self._is_free(0),
+            counters.heights, step=lambda: self._step + 1, is_paused=lambda: self._is_watching or not self._is_free(0)
         )
 
     def resume(self, after_step: int) -> None:
@@ -444,3 +443,8 @@ class MemoryMonitor(Lifecycle):
             if verdict.kind is FindingKind.LEAK and verdict not in self.findings:
                 self._store(verdict)
         return log_end(self._step, verdicts, error, self.findings, ended=self.ended, redacts=self._redaction.is_on)
+
+
+def _look_at_host(counters: Counters, flight: FlightRecorder) -> None:
+    counters.refresh()
+    flight.look_at_host(counters.limit)

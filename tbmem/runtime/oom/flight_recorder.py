@@ -127,15 +127,12 @@ class FlightRecorder:
             self._report(_Reported(self._look_back(oom_error)), oom_error)
         return False
 
-    def look_at_host(self) -> None:
-        """Warn once, with a report, when the host's or container's memory is nearly exhausted."""
-        if self._has_warned or not self._config.enabled:
-            return
-        host = self._host()
-        if self._is_near(host.limits[0]):
+    def look_at_host(self, limit: Limit) -> None:
+        """Warn once, with a report, when the host's or container's memory is nearly exhausted: its tightest limit."""
+        if not self._has_warned and self._config.enabled and self._is_near(limit):
             self._has_warned = True
             # the kernel kills without a message
-            self._guard.run(PART, self._report_near, host)
+            self._guard.run(PART, self._report_near, self._host())
 
     def _is_near(self, limit: Limit) -> bool:
         now = time.monotonic()

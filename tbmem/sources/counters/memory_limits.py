@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,11 +81,15 @@ def read_cgroup_memory(root: Path = Path("/")) -> Limit | None:
 def _folders(root: Path) -> list[tuple[Path, tuple[str, str, str]]]:
     """Every folder from the process's own group up to the hierarchy's top, with its file names."""
     try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
+        return _folders_of((root / "proc/self/cgroup").read_text(), root)
     except OSError:
         return []
+
+
+@lru_cache(maxsize=1)
+def _folders_of(groups: str, root: Path) -> list[tuple[Path, tuple[str, str, str]]]:
     folders = []
-    for line in lines:
+    for line in groups.splitlines():
         _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
         if controllers == "":
             top, names = root / "sys/fs/cgroup", _V2

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from tbmem.model.oom import CGROUP, MACHINE
+from tbmem.model.oom import CGROUP, MACHINE, Limit
 from tbmem.model.sample import NOTHING, DeviceReading, MemorySample
 from tbmem.sources.counters.devices import AUTO, CPU, Device, devices_in_use, open_device
 from tbmem.sources.counters.host import HostMemory
@@ -121,7 +121,7 @@ class Counters:
         resident = [device.name for device in self._devices.values() if not getattr(device, "counts_malloc", True)]
         text = "malloc has no counters here, so allocated and reserved are the resident memory"
         notes = [f"{name}: {text}" for name in resident]
-        limit = self._host.limit
+        limit = self.limit
         if limit.name not in (MACHINE, CGROUP):
             left = f"{format_bytes(limit.free)} of {format_bytes(limit.total)} of addresses are left"
             notes.append(f"cpu: memory ends at {limit.name}, before the machine's does: {left}")
@@ -143,6 +143,11 @@ class Counters:
             in_malloc = None if allocated is None else allocated[0] - allocated[1]
             heights[name] = max(now - before, in_malloc or 0), in_malloc
         return heights
+
+    @property
+    def limit(self) -> Limit:
+        """The nearest limit of the host's memory, as of the last ``refresh``."""
+        return self._host.limit
 
     def refresh(self) -> None:
         """Update the available memory of the host; called in a separate thread."""

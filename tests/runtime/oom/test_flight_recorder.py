@@ -238,7 +238,7 @@ def test_a_process_that_may_use_a_part_only(observer: list[Observer], tmp_path: 
 def test_switched_off_nothing_is_attached_or_told(observer: list[Observer], tmp_path: Path) -> None:
     with _Run(tmp_path, enabled=False, sigterm=False) as run:
         run.recorder.end(CUDA_ERROR)
-        run.recorder.look_at_host()
+        run.recorder.look_at_host(run.host.limits[0])
 
     assert (observer, run.told) == ([], [])
 
@@ -246,12 +246,12 @@ def test_switched_off_nothing_is_attached_or_told(observer: list[Observer], tmp_
 def test_a_container_that_fills_is_one_warning_with_its_holders(tmp_path: Path) -> None:
     # given a container of which 40 MiB are left, of 1 GiB
     with _Run(tmp_path) as run:
-        run.recorder.look_at_host()
+        run.recorder.look_at_host(run.host.limits[0])
         assert run.told == []
         run.host = run.host._replace(limits=(Limit(name="cgroup", total=GIB, free=40 * MIB),))
         # when it is looked at again and again
         for _ in range(5):
-            run.recorder.look_at_host()
+            run.recorder.look_at_host(run.host.limits[0])
 
     # then there is one critical finding, and a file
     (finding,) = run.told
@@ -269,7 +269,7 @@ def test_a_container_that_fills_quickly_is_told_in_time(tmp_path: Path, monkeypa
     with _Run(tmp_path) as run:
         for free in (340, 240):
             run.host = run.host._replace(limits=(Limit(name="cgroup", total=GIB, free=free * MIB),))
-            run.recorder.look_at_host()
+            run.recorder.look_at_host(run.host.limits[0])
 
     assert len(run.told) == 1
 
