@@ -51,6 +51,7 @@ _EVALUATION = "evaluation", " (in an evaluation: the model was in eval mode)"
 """The same of a step whose peak was in a call of a module that trains at other times."""
 _MANY_TIMES = 10  # times the usual from which on a height is not given in per cent
 _STANDS, _STANDS_STEPS = 0.5, 50  # of its length, and steps, for which growth that stands still is said to do so
+_NEAR_THE_PEAK = 0.8  # part of a spike's height from which on what looks have seen it allocate is about it
 _AT_ONCE = 0.1  # part of the growth from which on what came with a single rise is mentioned
 PART_OF_RATE = {"alive_bytes_per_step", "heap_bytes_per_step"}
 """Evidence of leaks on the CPU of whose rate malloc shows a part: what is alive, or in malloc's heap."""
@@ -208,6 +209,8 @@ def spike(sample: MemorySample, event: ExcursionEvent, running: RunningAt = _UNK
     phase, note = _EVALUATION if running.is_evaluation else _PHASES[event.updated]
     channel, excursion = event.shown
     allocated = running.allocated if channel is Channel.HOST else None
+    if allocated is not None and allocated < _NEAR_THE_PEAK * excursion.height:
+        allocated = None  # no look came near the peak
     if allocated:
         excursion = replace(excursion, may_be_more=0)
     first, last = excursion.first_step, excursion.last_step

@@ -16,17 +16,16 @@ _NAMED = 5  # steps with spikes that a verdict names
 
 
 def worst_spike(spikes: Sequence[Finding]) -> Finding:
-    """The one that allocated most, or reached highest above the usual where that is not known of each.
+    """The one that reached highest above the usual, or is known to have allocated more than any other reached.
 
     Of those that are about as large it is the one with the highest peak, which is the run's. Its message names the
     steps of the others.
     """
-    size = _allocated if all(map(_allocated, spikes)) else _height
-    largest = max(spikes, key=size)
+    largest = max(spikes, key=_size)
     alike = [
         spike
         for spike in spikes
-        if spike.evidence.get("channel") == largest.evidence.get("channel") and size(spike) >= _ALIKE * size(largest)
+        if spike.evidence.get("channel") == largest.evidence.get("channel") and _size(spike) >= _ALIKE * _size(largest)
     ]
     worst = max(alike, key=lambda spike: spike.evidence.get("peak_bytes", 0))
     steps = sorted({spike.first_step for spike in spikes})
@@ -37,8 +36,8 @@ def worst_spike(spikes: Sequence[Finding]) -> Finding:
     return replace(worst, message=f"{worst.message} · the largest of {others}")
 
 
-def _allocated(spike: Finding) -> int:
-    return int(spike.evidence.get("allocated_bytes", 0))
+def _size(spike: Finding) -> int:
+    return max(_height(spike), int(spike.evidence.get("allocated_bytes", 0)))
 
 
 def _height(spike: Finding) -> int:

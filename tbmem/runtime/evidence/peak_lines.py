@@ -34,7 +34,7 @@ _SMOOTH = 0.1  # weight of the last look in the mean cost of one
 _PAUSE = 0.25  # seconds between two looks while a profiler window is open, whose trace would show this thread's calls
 _MARGIN = 4 * MIB  # bytes above the level at the last step's end from which on the stack is looked at
 _CLEARLY = 1.03  # times as high as the highest look of a step so far, and as steps usually are
-_USUAL = 64  # steps that tell what is usual
+_FEWEST, _USUAL = 4, 64  # steps that tell what is usual
 _HALF, _MOST = 0.5, 0.9
 """Share of them that are no higher than a step whose lines are noted, and than one that is looked at more often:
 evaluations, which last longer than training steps, may be more than a tenth of the steps that a look falls into."""
@@ -62,7 +62,7 @@ class _StepPeak:
     looks: int = 0
     height: int = 0  # bytes above the level at the last step's end, at the highest look
     allocated: int | None = 0  # the same of allocated bytes; ``None`` where a look could not read them
-    usually: int = 0  # bytes that the steps before had allocated at most, most of them
+    usually: int | None = None  # bytes that most of the steps before had allocated at most, if that is known
     highest: _Look | None = None  # the last one that was clearly higher than those before
 
 
@@ -78,6 +78,9 @@ class _LastHeights:
         insort(self._ordered, number)
         if len(self._last) > _USUAL:
             del self._ordered[bisect_left(self._ordered, self._last.popleft())]
+
+    def __len__(self) -> int:
+        return len(self._ordered)
 
     def that(self, share: float) -> int:
         """The height that such a share of them does not exceed."""
@@ -101,7 +104,8 @@ class _Peaks:
             self.allocated.add(last.allocated or 0)
         if len(self.by_step) >= _STEPS:
             del self.by_step[next(iter(self.by_step))]
-        return self.by_step.setdefault(step, _StepPeak(usually=self.allocated.that(_MOST)))
+        is_known = len(self.allocated) >= _FEWEST
+        return self.by_step.setdefault(step, _StepPeak(usually=self.allocated.that(_MOST) if is_known else None))
 
 
 @dataclass(frozen=True)
@@ -133,6 +137,7 @@ class PeakLines:
         self._peaks: dict[str, _Peaks] = defaultdict(_Peaks)
         self._code = SourceCode()
         self._modes = ModuleModes()
+        self._paused_in = 0  # the last step in which no looks were possible
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work, name="tbmem peaks", daemon=True)
         self._pid = Process.number
@@ -162,6 +167,8 @@ class PeakLines:
         for device, (height, allocated) in self._source.heights().items():
             peaks = self._peaks[device]
             peak = peaks.of_step(step)
+            if step <= self._paused_in + 1:
+                peak.usually = None  # at the end of the step before, a window's own memory was counted
             peak.looks += 1
             peak.allocated = _larger(peak.allocated, allocated)
             if height > max(_MARGIN, _CLEARLY * peak.height, _CLEARLY * peaks.heights.that(_HALF)):
@@ -173,8 +180,8 @@ class PeakLines:
     def allocated(self, device: str) -> dict[int, int]:
         """By step what those that were high have allocated at least beyond what steps usually do, in bytes."""
         high = [(step, peak) for step, peak in list(self._peaks[device].by_step.items()) if peak.highest is not None]
-        known = [(step, peak.allocated, peak) for step, peak in high if peak.looks >= _ENOUGH_LOOKS]
-        return {step: allocated - peak.usually for step, allocated, peak in known if allocated is not None}
+        known = [(step, peak.allocated, peak.usually) for step, peak in high if peak.looks >= _ENOUGH_LOOKS]
+        return {step: most - usually for step, most, usually in known if most is not None and usually is not None}
 
     def of_device(self, device: str) -> LooksAtPeaks:
         """What the looks tell of one device."""
@@ -211,7 +218,10 @@ class PeakLines:
         while not self._ended.wait(_PAUSE if self._source.is_paused() else wait):
             if sys.getprofile() is not None:
                 sys.setprofile(None)  # torch's profiler has set its function in all threads, see BackgroundWriter
-            is_high = not self._source.is_paused() and bool(self._guard.run(PART, self.look))
+            is_paused = self._source.is_paused()
+            if is_paused:
+                self._paused_in = self._source.step()
+            is_high = not is_paused and bool(self._guard.run(PART, self.look))
             if PART in self._guard.failed:
                 return
             before, worked = worked, time.thread_time()

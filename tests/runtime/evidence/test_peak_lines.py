@@ -158,6 +158,19 @@ def test_too_few_looks_do_not_tell_what_was_allocated(looks: list[int | None]) -
     assert running.allocated is None
 
 
+def test_what_high_steps_allocated_beyond_the_usual_is_known_after_a_few_steps() -> None:
+    # given a first step that is high, when nothing is usual yet, and one after some others
+    told = Told()
+    lines = told.lines()
+    with working(lines):
+        for told.step in range(1, 20):
+            told.allocated = (90 if told.step in (1, 15) else 6) * MIB
+            for _ in range(4):
+                lines.look()
+    # then
+    assert lines.allocated("cpu") == {15: 84 * MIB}
+
+
 def test_steps_that_are_as_high_as_usual_are_not_looked_at() -> None:
     # given steps that all allocate as much
     told = Told()
