@@ -86,8 +86,8 @@ def gpu_named(name: str) -> Gpu:
             return replace(larger[0], name=name, total=total)
         if total == 0:
             raise UsageError(f"--gpu {name}: a GPU has more memory than that; give its size, as in --gpu 12GiB")
-        named = {part: gpu for gpu in GPUS for part in (gpu, gpu.partition("-")[0])}
-        hint = did_you_mean(query, named) or f"there are {', '.join(GPUS)}"
+        known = [part for gpu in GPUS for part in (gpu, gpu.partition("-")[0])]
+        hint = did_you_mean(query, known) or f"there are {', '.join(GPUS)}"
         raise UsageError(f"--gpu {name}: {hint} · another one is given by its memory, as in --gpu 12GiB")
     if len(matches) > 1 and not _DECIMAL.fullmatch(name.strip()):
         names = ", ".join(gpu.name for gpu in matches)

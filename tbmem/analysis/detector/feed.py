@@ -72,14 +72,14 @@ class SampleFeed:
         self.is_cpu = False  # whether it is the CPU that is judged, whose memory is that of the host
         self.judged = 0  # number of evaluated steps
         self.range: tuple[int, int] | None = None  # lowest and highest level after a judged step, in bytes
+        self._least_resident_spike = parse_bytes(patterns.min_resident_spike)
         self._spikes = {
             Channel.ALLOCATED: SpikeTest(patterns.held_spike_percent, parse_bytes(patterns.min_spike)),
             Channel.PEAK: SpikeTest(patterns.spike_percent, parse_bytes(patterns.min_spike)),
-            Channel.HOST: SpikeTest(patterns.spike_percent, parse_bytes(patterns.min_resident_spike)),
+            Channel.HOST: SpikeTest(patterns.spike_percent, self._least_resident_spike),
         }
-        self._recorded = RecordedPeaks(patterns.spike_percent, parse_bytes(patterns.min_resident_spike))
+        self._recorded = RecordedPeaks(patterns.spike_percent, self._least_resident_spike)
         self._spike_share = patterns.spike_percent / 100
-        self._least_resident_spike = parse_bytes(patterns.min_resident_spike)
         self._capacity = CapacityTest(patterns.capacity_percent)
         self.fragments = FragmentationTest()
         self._patterns: Sequence[PatternTest] = (self.fragments,)

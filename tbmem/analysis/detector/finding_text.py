@@ -208,9 +208,7 @@ def spike(sample: MemorySample, event: ExcursionEvent, running: RunningAt = _UNK
     """One step, or a few, needed more; ``running`` was at the peak. An evaluation that does is no problem as such."""
     phase, note = _EVALUATION if running.is_evaluation else _PHASES[event.updated]
     channel, excursion = event.shown
-    allocated = running.allocated if channel is Channel.HOST else None
-    if allocated is not None and allocated < _NEAR_THE_PEAK * excursion.height:
-        allocated = None  # no look came near the peak
+    allocated = _allocated(channel, excursion, running)
     if allocated:
         excursion = replace(excursion, may_be_more=0)
     first, last = excursion.first_step, excursion.last_step
@@ -295,6 +293,12 @@ def _left_out(excursion: Excursion) -> str:
     """Of a step that was recorded: what of its peak is not the program's."""
     own = excursion.left_out
     return "" if not own else f", without {format_bytes(own)} that tbmem had added by then"
+
+
+def _allocated(channel: Channel, excursion: Excursion, at: RunningAt) -> int:
+    """Bytes that looks have seen allocated in the steps of a resident peak; 0 where none came near it."""
+    seen = at.allocated or 0
+    return seen if channel is Channel.HOST and seen >= _NEAR_THE_PEAK * excursion.height else 0
 
 
 def _held_facts(event: ExcursionEvent) -> dict[str, int]:

@@ -8,15 +8,13 @@ from dataclasses import replace
 from statistics import median_low
 from typing import NamedTuple
 
-from tbmem.analysis.detector.spike_test import FEW, WINDOW, Excursion, ExcursionKind
+from tbmem.analysis.detector.spike_test import AT_ONCE, FEW, WINDOW, Excursion, ExcursionKind
 
 _PEAKS = 4 * WINDOW
 """Peaks that are remembered: an excursion of the first steps, or one outside a period, is reported late."""
 _NOTICEABLE = 0.1  # part of an excursion's height from which on what malloc had kept free is mentioned
 _MAY_BE_PAGES = 0.5
 """Part of an excursion's height from which on it may be pages of the heap that come back, if so many were absent."""
-
-_AT_ONCE = 0.5  # part of its height by which a new level must be above the steps right before
 
 
 class ResidentPeak(NamedTuple):
@@ -52,7 +50,7 @@ class ResidentPeaks(deque[ResidentPeak]):
         """Whether the peaks come slowly to a new level, which malloc's counters, read after a time, show at once."""
         within = [each for each in self if shift.first_step <= each.step <= shift.last_step]
         before = [each for each in self if each.step < shift.first_step][-len(within) :]
-        return bool(within and before) and _usual_peak(within) - _usual_peak(before) < _AT_ONCE * shift.height
+        return bool(within and before) and _usual_peak(within) - _usual_peak(before) < AT_ONCE * shift.height
 
     def with_allocated(self, step: int, allocated: int) -> Excursion | None:
         """A step that allocated so many bytes beyond the usual, in resident peaks; ``None`` where that is not known."""

@@ -36,7 +36,7 @@ LEAST_PART = 0.3  # part of it that they must have, where no more than ``EACH`` 
 _ALMOST = 0.8
 """Part of a spike's height from which on a step counts for a period: of those that are about as high as the least
 spike, chance would pick one to be reported."""
-_AT_ONCE = 0.5  # part of its height that an excursion must rise from one step to the next: what climbs slowly is none
+AT_ONCE = 0.5  # part of its height that an excursion must rise from one step to the next: what climbs slowly is none
 FEW = 8
 """With fewer steps than this to compare with, an excursion must be ``_FEW_PERCENT`` high."""
 _FEW_PERCENT = 15.0
@@ -165,7 +165,7 @@ class SpikeTest:
 
     def _rises_at_once(self, step: int, value: int) -> bool:
         """Whether most of a high level was not there before; unknown where that was read many steps before."""
-        return self._is_near(step) and value - self._last >= _AT_ONCE * (value - self._usual)
+        return self._is_near(step) and value - self._last >= AT_ONCE * (value - self._usual)
 
     def _is_near(self, step: int) -> bool:
         return step - self._last_step <= RETURN_WITHIN
