@@ -267,6 +267,9 @@ class MemoryMonitor(Lifecycle):
         except Exception as error:
             self._guard.fail(PART, error)
             return ()
+        finally:
+            if self._peak_lines is not None:
+                self._peak_lines.begin_step()
 
     def discard_peaks(self, *, devices: bool = True) -> None:
         """Discard the peaks since the last step, which tbmem itself caused; only the host's within a step."""
@@ -388,12 +391,9 @@ class MemoryMonitor(Lifecycle):
     def _new_detector(self, device: str) -> Detector | None:
         if self._patterns is None:
             return None
-        return Detector(
-            self._patterns,
-            awaits_evidence=self._investigator is not None,
-            looks=self._peak_lines.of_device(device) if self._peak_lines is not None else None,
-            in_workers=self._code_in_workers,
-        )
+        waits = self._investigator is not None
+        looks = self._peak_lines.of_device(device) if self._peak_lines is not None else None
+        return Detector(self._patterns, awaits_evidence=waits, looks=looks, in_workers=self._code_in_workers)
 
     def _code_in_workers(self) -> WorkerCode:
         return self._guard.run("data sets in workers", code_in_workers) or WorkerCode()

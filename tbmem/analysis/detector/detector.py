@@ -234,7 +234,8 @@ class Detector:
         if excursion.kind is ExcursionKind.SHIFT:
             shift = self._history.latest.get(FindingKind.LEVEL_SHIFT)
             is_known = shift is not None and shift.first_step == excursion.first_step
-            if is_known or excursion.height < self._least_shift * excursion.usual:
+            is_kept = self._history.is_kept_of_a_spike(excursion.first_step, excursion.height)
+            if is_known or is_kept or excursion.height < self._least_shift * excursion.usual:
                 return None
             # what is held since then was not made where that step's memory was highest
             running = RunningAt() if channel is Channel.ALLOCATED else self._running_in(excursion)

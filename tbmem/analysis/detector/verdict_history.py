@@ -11,6 +11,9 @@ from tbmem.model.evidence import Channel
 from tbmem.model.finding import Finding, FindingKind, Severity
 
 _ALIKE = 0.9  # part of the highest one's height from which on spikes are about as high
+_KEPT = 0.25
+"""Part of a spike's height up to which what stays of it is no level of its own: libraries of matrix products keep
+buffers as large as the largest ones have needed."""
 _SPIKES = 16  # spikes that are remembered, the highest ones
 _NAMED = 5  # steps with spikes that a verdict names
 
@@ -78,9 +81,13 @@ class VerdictHistory:
 
     def explains(self, channel: Channel, excursion: Excursion) -> bool:
         """Whether a spike of its steps was reported, or one channel has a period that it fits and its own has none."""
-        first, last = excursion.first_step, excursion.last_step
-        is_reported = any(spike.first_step <= last and first <= spike.last_step for spike in self._spikes)
+        is_reported = bool(self._spikes_in(excursion.first_step, excursion.last_step))
+        first = excursion.first_step
         return is_reported or (channel not in self._periodic and self._is_periodic(first))
+
+    def is_kept_of_a_spike(self, first_step: int, height: int) -> bool:
+        """Whether a level that is so many bytes higher from a step on is what a spike of that step has left."""
+        return any(height <= _KEPT * _height(spike) for spike in self._spikes_in(first_step, first_step))
 
     def note_period(self, channel: Channel, periodic: Excursion) -> bool:
         """Retract spikes that belong to a period; returns whether no other channel has shown this period before."""
@@ -103,9 +110,14 @@ class VerdictHistory:
         return self.latest.get(FindingKind.PERIODIC) or (worst_spike(self._spikes) if self._spikes else None)
 
     def shift(self) -> Finding | None:
-        """The last shift, unless it came with a periodic excursion: what libraries keep of a first one is none."""
+        """The last shift, unless it came with an excursion that is periodic, or of which it is a small part."""
         shift = self.latest.get(FindingKind.LEVEL_SHIFT)
-        return None if shift is None or self._is_periodic(shift.first_step) else shift
+        if shift is None or self._is_periodic(shift.first_step):
+            return None
+        return None if self.is_kept_of_a_spike(shift.first_step, _height(shift)) else shift
+
+    def _spikes_in(self, first: int, last: int) -> Sequence[Finding]:
+        return [spike for spike in self._spikes if spike.first_step <= last and first <= spike.last_step]
 
     def _is_periodic(self, step: int) -> bool:
         return any(belongs(step, each.members, each.period) for each in self._periodic.values())

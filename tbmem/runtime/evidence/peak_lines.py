@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
-from bisect import bisect_left, insort
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +13,9 @@ from typing import NamedTuple
 
 from tbmem.analysis.detector.detector import LooksAtPeaks
 from tbmem.model.evidence import RunningAt
+from tbmem.runtime.evidence.look_schedule import FEWEST, HALF, MOST, PAUSE, LastNumbers, LookSchedule
 from tbmem.runtime.evidence.module_modes import KnownModule, ModuleModes
+from tbmem.runtime.evidence.step_timer import StepTimer
 from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.lifecycle import Process
 from tbmem.sources.program.ownership import qualified_name, user_frames
@@ -25,22 +25,8 @@ from tbmem.sources.torch_state.module_calls import outermost_module
 from tbmem.units import MIB
 
 PART = "lines at peaks"
-INTERVAL = 0.02
-"""Seconds between two looks: as long as between two readings of the peak itself. A look takes 20 µs, and 0.3 ms
-beside a training loop that uses the caches for itself."""
-_SHARE = 0.003
-"""Share of a processor that looks may take: where they are dearer than 60 µs they are further apart."""
-_SMOOTH = 0.1  # weight of the last look in the mean cost of one
-_PAUSE = 0.25  # seconds between two looks while a profiler window is open, whose trace would show this thread's calls
 _MARGIN = 4 * MIB  # bytes above the level at the last step's end from which on the stack is looked at
 _CLEARLY = 1.03  # times as high as the highest look of a step so far, and as steps usually are
-_FEWEST, _USUAL = 4, 64  # steps that tell what is usual
-_HALF, _MOST = 0.5, 0.9
-"""Share of them that are no higher than a step whose lines are noted, and than one that is looked at more often:
-evaluations, which last longer than training steps, may be more than a tenth of the steps that a look falls into."""
-_DENSE, _CREDIT = 0.005, 0.2
-"""Seconds between two looks at a step that is high, which tell how much it has allocated; and of a processor that these
-may take in all beyond ``_SHARE``."""
 _ENOUGH_LOOKS = 4  # looks at a step of which the highest tells what it has allocated
 _STEPS = 256  # steps that are remembered; an excursion is reported some steps after it began
 _JOIN_SECONDS = 1.0
@@ -62,29 +48,9 @@ class _StepPeak:
     looks: int = 0
     height: int = 0  # bytes above the level at the last step's end, at the highest look
     allocated: int | None = 0  # the same of allocated bytes; ``None`` where a look could not read them
-    usually: int | None = None  # bytes that most of the steps before had allocated at most, if that is known
+    usually: int | None = None  # bytes that half of the steps before had allocated at most, if that is known
+    is_whole: bool = False  # whether it was looked at from its beginning to its end
     highest: _Look | None = None  # the last one that was clearly higher than those before
-
-
-class _LastHeights:
-    """The heights of the last steps, in order."""
-
-    def __init__(self) -> None:
-        self._last: deque[int] = deque()
-        self._ordered: list[int] = []
-
-    def add(self, number: int) -> None:
-        self._last.append(number)
-        insort(self._ordered, number)
-        if len(self._last) > _USUAL:
-            del self._ordered[bisect_left(self._ordered, self._last.popleft())]
-
-    def __len__(self) -> int:
-        return len(self._ordered)
-
-    def that(self, share: float) -> int:
-        """The height that such a share of them does not exceed."""
-        return self._ordered[int(share * len(self._ordered))] if self._ordered else 0
 
 
 class _Peaks:
@@ -92,7 +58,7 @@ class _Peaks:
 
     def __init__(self) -> None:
         self.by_step: dict[int, _StepPeak] = {}
-        self.heights, self.allocated = _LastHeights(), _LastHeights()
+        self.heights, self.allocated = LastNumbers(), LastNumbers()
 
     def of_step(self, step: int) -> _StepPeak:
         """What was seen of the running step; with the first look at it the one before is one of the usual ones."""
@@ -101,19 +67,21 @@ class _Peaks:
         if self.by_step:
             last = next(reversed(self.by_step.values()))
             self.heights.add(last.height)
-            self.allocated.add(last.allocated or 0)
+            if last.is_whole and last.allocated is not None:
+                self.allocated.add(last.allocated)
         if len(self.by_step) >= _STEPS:
             del self.by_step[next(iter(self.by_step))]
-        is_known = len(self.allocated) >= _FEWEST
-        return self.by_step.setdefault(step, _StepPeak(usually=self.allocated.that(_MOST) if is_known else None))
+        is_known = len(self.allocated) >= FEWEST
+        return self.by_step.setdefault(step, _StepPeak(usually=int(self.allocated.that(HALF)) if is_known else None))
 
 
 @dataclass(frozen=True)
 class PeakSource:
     """What a look at the process reads; each is called in a thread of its own."""
 
-    heights: Callable[[], Mapping[str, tuple[int, int | None]]]
-    """By device the bytes in use, and those allocated where they can be read, beyond those when the last step ended."""
+    heights: Callable[[bool], Mapping[str, tuple[int, int | None]]]
+    """By device the bytes in use, and those allocated where they can be read, beyond those when the last step ended;
+    given ``True``, both are those allocated where these can be read, which takes half the time."""
     step: Callable[[], int]
     """Number of the step that is running."""
     is_paused: Callable[[], bool]
@@ -123,8 +91,8 @@ class PeakSource:
 class PeakLines:
     """Looks at the training thread's stack while the memory of a step is high.
 
-    Names, numbers and weak references are kept, no frame or object of the program. A peak that is shorter than
-    ``INTERVAL`` may be missed: then its line is not known.
+    Names, numbers and weak references are kept, no frame or object of the program. A peak between two looks is
+    missed: then its line is not known. ``LookSchedule`` says when to look.
 
     Args:
         source: What is read at each look.
@@ -138,8 +106,8 @@ class PeakLines:
         self._code = SourceCode()
         self._modes = ModuleModes()
         self._paused_in = 0  # the last step in which no looks were possible
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="tbmem peaks", daemon=True)
+        self._timer = StepTimer()
+        self._thread = threading.Thread(target=guard.run, args=(PART, self._work), name="tbmem peaks", daemon=True)
         self._pid = Process.number
         self.watched = threading.get_ident()
         """Identifier of the thread that trains."""
@@ -148,33 +116,44 @@ class PeakLines:
         """Start the thread."""
         self._thread.start()
 
+    def begin_step(self) -> None:
+        """A step begins, in the training thread."""
+        self._timer.begin_step()
+
     def stop(self) -> None:
         """End the thread; nothing is read after this has returned."""
-        self._ended.set()
+        self._timer.end()
         if self._pid == Process.number and self._thread.ident is not None:
             self._thread.join(_JOIN_SECONDS)
+        if not self._thread.is_alive():
+            self._timer.close()
 
-    def look(self) -> bool:
+    def look(self, *, quickly: bool = False, is_whole: bool = False) -> bool:
         """Note where the training thread is, if a device's memory is clearly higher than at any look of the step.
 
         malloc keeps what the peak has needed: the resident memory stays as high, and may rise by some pages later.
+
+        Args:
+            quickly: Whether allocated bytes do where they are known.
+            is_whole: Whether the step is looked at often from its beginning to its end.
 
         Returns:
             Whether the step is higher than steps usually are.
         """
         self._modes.update()
         step, is_high = self._source.step(), False
-        for device, (height, allocated) in self._source.heights().items():
+        for device, (height, allocated) in self._source.heights(quickly).items():
             peaks = self._peaks[device]
             peak = peaks.of_step(step)
             if step <= self._paused_in + 1:
                 peak.usually = None  # at the end of the step before, a window's own memory was counted
             peak.looks += 1
+            peak.is_whole = is_whole
             peak.allocated = _larger(peak.allocated, allocated)
-            if height > max(_MARGIN, _CLEARLY * peak.height, _CLEARLY * peaks.heights.that(_HALF)):
+            if height > max(_MARGIN, _CLEARLY * peak.height, _CLEARLY * peaks.heights.that(HALF)):
                 peak.highest = self._look_at_stack() or peak.highest
             peak.height = max(peak.height, height)
-            is_high = is_high or peak.height > max(_MARGIN, _CLEARLY * peaks.heights.that(_MOST))
+            is_high = is_high or peak.height > max(_MARGIN, _CLEARLY * peaks.heights.that(MOST))
         return is_high
 
     def allocated(self, device: str) -> dict[int, int]:
@@ -214,20 +193,24 @@ class PeakLines:
         return _Look(tuple(places), RunningCall.of(innermost), in_eval_mode)
 
     def _work(self) -> None:
-        began, worked, cost, wait = time.monotonic(), time.thread_time(), 0.0, INTERVAL
-        while not self._ended.wait(_PAUSE if self._source.is_paused() else wait):
+        schedule, timer, is_paused, limit = LookSchedule(), self._timer, False, None
+        while True:
+            has_expired = timer.wait(PAUSE if is_paused else schedule.wait)
+            if timer.has_ended:
+                return
             if sys.getprofile() is not None:
                 sys.setprofile(None)  # torch's profiler has set its function in all threads, see BackgroundWriter
-            is_paused = self._source.is_paused()
+            step, is_paused = self._source.step(), self._source.is_paused()
             if is_paused:
-                self._paused_in = self._source.step()
-            is_high = not is_paused and bool(self._guard.run(PART, self.look))
+                self._paused_in = step
+                continue
+            schedule.begin_look(step, limit if has_expired else None)
+            is_high = self._guard.run(PART, self.look, quickly=schedule.is_dense, is_whole=schedule.is_whole(step))
             if PART in self._guard.failed:
                 return
-            before, worked = worked, time.thread_time()
-            cost += _SMOOTH * (worked - before - cost)
-            has_credit = worked < _CREDIT + _SHARE * (time.monotonic() - began)
-            wait = _DENSE if is_high and has_credit else max(INTERVAL, cost / _SHARE)
+            schedule.end_look(step, is_high=bool(is_high))
+            limit = schedule.limit
+            timer.set_limit(limit)
 
 
 def _larger(highest: int | None, now: int | None) -> int | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tbmem.analysis.detector.spike_test import Excursion, ExcursionKind
 from tbmem.analysis.detector.verdict_history import VerdictHistory, worst_spike
 from tbmem.model.evidence import Channel
@@ -106,6 +108,20 @@ def test_a_period_takes_back_its_spikes_and_its_shift_and_is_news_once() -> None
     assert news == [True, False]
     assert history.severe(fragmented=False) is None
     assert history.shift() is None
+
+
+@pytest.mark.parametrize(("height", "stands"), [(8 * MIB, False), (40 * MIB, True)])
+def test_a_small_part_of_a_spike_that_stays_is_no_level_of_its_own(height: int, stands: bool) -> None:
+    # given an evaluation, of which a library keeps a buffer
+    history, shift = VerdictHistory(), finding(FindingKind.LEVEL_SHIFT, 50, height=height)
+    history.add(finding(FindingKind.SPIKE, 50, Severity.INFO, height=70 * MIB))
+    # when
+    history.add(shift)
+    # then
+    assert history.is_kept_of_a_spike(50, height) is not stands
+    assert history.shift() is (shift if stands else None)
+    # and what rises elsewhere is one
+    assert not history.is_kept_of_a_spike(51, height)
 
 
 def test_a_spike_that_was_reported_explains_that_of_another_channel() -> None:

@@ -31,13 +31,18 @@ class Told:
 
     def lines(self, guard: Guard | None = None) -> PeakLines:
         source = PeakSource(
-            heights=lambda: {"cpu": self._on_cpu(), "cuda:0": (self.on_gpu[0] - self.on_gpu[1], None)},
+            heights=lambda quickly: {
+                "cpu": self._on_cpu(quickly),
+                "cuda:0": (self.on_gpu[0] - self.on_gpu[1], None),
+            },
             step=lambda: self.step,
             is_paused=lambda: self.is_paused,
         )
         return PeakLines(source, guard or Guard())
 
-    def _on_cpu(self) -> tuple[int, int | None]:
+    def _on_cpu(self, quickly: bool) -> tuple[int, int | None]:
+        if quickly and self.allocated is not None:
+            return self.allocated, self.allocated
         return max(self.resident - self.level, self.allocated or 0), self.allocated
 
 
@@ -159,16 +164,30 @@ def test_too_few_looks_do_not_tell_what_was_allocated(looks: list[int | None]) -
 
 
 def test_what_high_steps_allocated_beyond_the_usual_is_known_after_a_few_steps() -> None:
-    # given a first step that is high, when nothing is usual yet, and one after some others
+    # given a first step that is high, when nothing is usual yet, and one after some others that were looked at whole
     told = Told()
     lines = told.lines()
     with working(lines):
         for told.step in range(1, 20):
             told.allocated = (90 if told.step in (1, 15) else 6) * MIB
             for _ in range(4):
-                lines.look()
+                lines.look(is_whole=told.step % 2 == 0)
     # then
     assert lines.allocated("cpu") == {15: 84 * MIB}
+
+
+def test_a_step_of_which_only_a_part_was_seen_does_not_tell_what_is_usual() -> None:
+    # given steps at whose peaks no look was taken, but for a few that were looked at whole
+    told = Told()
+    lines = told.lines()
+    with working(lines):
+        for told.step in range(1, 20):
+            is_whole = told.step % 3 == 0
+            told.allocated = 90 * MIB if told.step == 17 else 20 * MIB if is_whole else MIB
+            for _ in range(4):
+                lines.look(quickly=True, is_whole=is_whole)
+    # then
+    assert lines.allocated("cpu")[17] == 70 * MIB
 
 
 def test_steps_that_are_as_high_as_usual_are_not_looked_at() -> None:
