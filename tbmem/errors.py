@@ -48,10 +48,15 @@ _ALIKE = 0.65
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``'did you mean gpt2?'`` of a misspelt name; empty where none of the ``known`` ones is like it."""
+    close = closest(name, known)
+    return f"did you mean {close}?" if close else ""
+
+
+def closest(name: str, known: Iterable[str], alike: float = _ALIKE) -> str:
+    """The known name that a misspelt one is like by such a share; empty where there is none."""
     from difflib import get_close_matches
 
-    close = get_close_matches(name, list(known), n=1, cutoff=_ALIKE)
-    return f"did you mean {close[0]}?" if close else ""
+    return next(iter(get_close_matches(name, list(known), n=1, cutoff=alike)), "")
 
 
 def first_line(error: BaseException) -> str:

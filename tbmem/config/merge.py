@@ -5,9 +5,8 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, fields, is_dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from tbmem.config.schema import ENVIRONMENT_PREFIX, Config, flatten, schema_keys
 from tbmem.config.yaml_file import read_yaml
-from tbmem.errors import ConfigError, FileFormatError, did_you_mean, first_line
+from tbmem.errors import ConfigError, FileFormatError, closest, did_you_mean, first_line
 
 _REFUSED = (
     OmegaConfBaseException,
@@ -31,6 +30,8 @@ _LONGEST_VALUE = 100
 _ALIKE = 0.7
 """How alike two names are, of 1, if one may be meant by the other; "foo" and "oom" are by 0.67."""
 _SECTIONS = [field.name for field in fields(Config)]
+_ARGUMENT = "argument"
+"""Origin of what a caller has given in Python."""
 _ARGUMENTS = ("on_finding", "sinks", "console")
 """What MemoryCallback takes beside sections."""
 _WATCHED = ("model", "models", "module", "optimizer", "optimizers")
@@ -61,7 +62,7 @@ def merge_layers(
         _layer_of_source(source),
         *_layers_of_environment(variables),
         *_layers_of_dotlist(overrides),
-        ("argument", _layer_of_mapping("argument", sections, beside=_ARGUMENTS)),
+        (_ARGUMENT, _layer_of_mapping(_ARGUMENT, sections, beside=_ARGUMENTS)),
     ]
     merged: Any = OmegaConf.structured(Config)
     for node in (merged, *merged.values()):
@@ -80,9 +81,9 @@ def _layer_of_source(source: object) -> tuple[str, Any]:
     if source is None:
         return "default", {}
     if isinstance(source, Config):
-        return "argument", asdict(source)
+        return _ARGUMENT, asdict(source)
     if isinstance(source, (Mapping, DictConfig)):
-        return "argument", _layer_of_mapping("argument", source)
+        return _ARGUMENT, _layer_of_mapping(_ARGUMENT, source)
     if isinstance(source, (str, os.PathLike)):
         return str(source), _layer_of_file(_file_of(source))
     raise ConfigError(f"a config is a YAML file, a mapping or a tbmem Config, not {type(source).__name__}; {_WATCH}")
@@ -132,7 +133,8 @@ def _layer_of_mapping(origin: str, values: Mapping[str, Any] | DictConfig, besid
     """The values as plain ones; ``beside``: other arguments of the caller, one of which a wrong name may stand for."""
     for name in values:
         if isinstance(name, str) and name.partition(".")[0] not in (*_SECTIONS, *_KEYS):
-            hint = f"; {_WATCH}" if beside and name in _WATCHED else _did_you_mean(name, (*_KEYS, *_SECTIONS, *beside))
+            others = (*_KEYS, *_SECTIONS, *beside)
+            hint = f"; {_WATCH}" if beside and name in _WATCHED else _did_you_mean(name, others, _as_argument)
             raise _refusal(f"{origin}: {name}", f"unknown key{hint}")
     try:
         if isinstance(values, DictConfig):
@@ -162,9 +164,7 @@ def _layers_of_environment(variables: Mapping[str, str]) -> Iterable[tuple[str, 
     for name in sorted(variables):
         if name in keys:
             yield name, _layer_of_assignment(name, f"{keys[name]}={variables[name]}")
-        elif name.startswith(sections) or (
-            name.startswith(ENVIRONMENT_PREFIX) and get_close_matches(name, keys, 1, 0.9)
-        ):
+        elif name.startswith(sections) or (name.startswith(ENVIRONMENT_PREFIX) and closest(name, keys, 0.9)):
             hint = _did_you_mean(name, keys)
             raise _refusal(name, f"no such setting{hint}; unset it or run 'tbmem config' for all keys")
 
@@ -181,7 +181,8 @@ def _require_nested_keys(origin: str, layer: Mapping[Any, Any]) -> None:
     for key in layer:
         section, dot, name = str(key).partition(".")
         if dot:
-            hint = f"; write '{section}: {{{name}: ...}}'" if key in _KEYS else _did_you_mean(str(key))
+            nested = _as_argument(str(key)) if origin == _ARGUMENT else f"'{section}: {{{name}: ...}}'"
+            hint = f"; write {nested}" if key in _KEYS else _did_you_mean(str(key))
             raise _refusal(f"{origin}: {key}", f"unknown key{hint}")
 
 
@@ -233,15 +234,24 @@ def _to_config(merged: Any, origins: Mapping[str, str]) -> Config:
     return config
 
 
-def _did_you_mean(name: str, known: Iterable[str] = (*_KEYS, *_SECTIONS)) -> str:
+def _did_you_mean(
+    name: str, known: Iterable[str] = (*_KEYS, *_SECTIONS), written: Callable[[str], str] = lambda key: key
+) -> str:
     section, _, last = name.rpartition(".")
     if section not in _SECTIONS:
-        return "; " + (did_you_mean(name, known) or "run 'tbmem config' for all keys")
+        meant = closest(name, known) or next((key for key in _KEYS if key.endswith(f".{name}")), "")
+        return f"; did you mean {written(meant)}?" if meant else "; run 'tbmem config' for all keys"
     # within a section that is there its name would make all keys look alike
     names = [key.rpartition(".")[2] for key in _KEYS if key.startswith(f"{section}.")]
-    keys = [f"{section}.{close}" for close in get_close_matches(last, names, n=1, cutoff=_ALIKE)]
+    keys = [f"{section}.{close}" for close in [closest(last, names, _ALIKE)] if close]
     elsewhere = keys or [key for key in _KEYS if key.endswith(f".{last}")]
     return f"; did you mean {elsewhere[0]}?" if elsewhere else f"; {section} has {', '.join(names)}"
+
+
+def _as_argument(key: str) -> str:
+    """A key as it is written in Python: ``run={"logdir": ...}``."""
+    section, dot, name = key.partition(".")
+    return f'{section}={{"{name}": ...}}' if dot else key
 
 
 def _refusal(source: str, reason: str) -> ConfigError:

@@ -178,7 +178,7 @@ def test_a_variable_that_is_wrong_is_named_in_one_line(name: str, text: str, par
         ({"profiling": object()}, "profiling"),
         ({"profiling": {"active": object()}}, "profiling"),
         ({None: 1}, "NoneType"),
-        ({"run.name": "a"}, "write 'run: {name: ...}'"),
+        ({"run.name": "a"}, 'write run={"name": ...}'),
     ],
     ids=[
         "int",
@@ -200,6 +200,14 @@ def test_a_source_that_is_wrong_is_refused_in_one_line(source: Any, part: str) -
 
 def test_a_section_keyword_with_a_typo_is_refused() -> None:
     assert "did you mean profiling?" in refusal(profilling={"active": 5})
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("run_dir", 'run={"logdir": ...}'), ("wait", 'profiling={"wait": ...}'), ("enable", "enabled")],
+)
+def test_a_keyword_that_is_a_key_of_a_section_is_answered_in_python(name: str, meant: str) -> None:
+    assert refusal(**{name: 3}).endswith(f"did you mean {meant}?")
 
 
 def test_a_rule_broken_by_two_layers_together_names_the_layer_of_the_key(file: Path) -> None:
