@@ -16,7 +16,7 @@ from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import WORSE, Change
 from tbmem.analysis.detector.recorded_peaks import Confirms, unconfirmed
 from tbmem.analysis.detector.resident_growth import SHARE_EXPLAINED, ResidentGrowth
-from tbmem.analysis.detector.spike_test import Excursion, ExcursionEvent, ExcursionKind
+from tbmem.analysis.detector.spike_test import WINDOW, Excursion, ExcursionEvent, ExcursionKind
 from tbmem.analysis.detector.trend import Trend, TrendState
 from tbmem.analysis.detector.verdict_history import VerdictHistory
 from tbmem.analysis.growth_rate import ENOUGH_STEPS, StepTime
@@ -81,6 +81,7 @@ class Detector:
         """Growth of the resident memory, in bytes, with which a leak that pins the heap was last reported."""
         self._step_time = StepTime()
         self._sample: MemorySample | None = None
+        self._noted = 0  # step after which large steps that looks have seen were noted last
 
     def update(self, sample: MemorySample) -> Sequence[Finding]:
         """Judge the next sample of the device; usually there is no finding."""
@@ -104,6 +105,9 @@ class Detector:
                         self._add_time(columns, columns.step.index(event.step))
                     findings += self._report(by_step.get(event.step, first), event)
             self._add_time(columns, -1)
+        if self._feed.is_cpu and self._sample.step - self._noted >= WINDOW:
+            self._noted = self._sample.step
+            self._feed.hidden.note(self._looks.allocated())
         return findings
 
     def _add_time(self, columns: Any, at: int) -> None:
@@ -167,7 +171,8 @@ class Detector:
         if sample is None:
             return []
         findings = [finding for event in events for finding in self._report(sample, event)]
-        for event in self._feed.hidden_spikes(self._looks.allocated(), self._history.spikes):
+        self._feed.hidden.note(self._looks.allocated())
+        for event in self._feed.hidden_spikes(self._history.spikes):
             findings += self._report(sample, event)
         return findings
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import GrowthTest
-from tbmem.analysis.detector.hidden_spikes import hidden_spikes
+from tbmem.analysis.detector.hidden_spikes import HiddenSpikes
 from tbmem.analysis.detector.low_water_marks import BLOCK, MarkedSeries
 from tbmem.analysis.detector.recorded_peaks import Confirms, RecordedPeaks, unconfirmed
 from tbmem.analysis.detector.resident_peaks import ResidentPeak, ResidentPeaks
@@ -100,6 +100,7 @@ class SampleFeed:
         self._resident_peaks = ResidentPeaks()
         self._earlier_peaks: deque[ResidentPeaks] = deque(maxlen=_STRETCHES)
         """Those before the last recordings, each of which begins a stretch of its own."""
+        self.hidden = HiddenSpikes(self._peaks_in, self._least_resident_spike)
         self.heap_size = MarkedSeries()  # what malloc has from the system, on the CPU
         self._has_private = self._has_heap = self._heap_interrupted = False
         self._workers = (-1, 0.0)
@@ -168,14 +169,9 @@ class SampleFeed:
         recorded = [self._spike_event(each.last_step, each) for each in self._recorded.ended(confirms)]
         return sorted([*recorded, *excursions], key=lambda event: event.excursion.first_step)
 
-    def hidden_spikes(self, allocated: Mapping[int, int], reported: Sequence[Finding]) -> list[ExcursionEvent]:
-        """Spikes of the CPU that needed what malloc had kept of reported ones, so that no resident peak shows them.
-
-        ``allocated``: by step the bytes that looks have seen beyond the usual.
-        """
-        if not self.is_cpu:
-            return []
-        spikes = hidden_spikes(allocated, reported, self._peaks_in, self._least_resident_spike)
+    def hidden_spikes(self, reported: Sequence[Finding]) -> list[ExcursionEvent]:
+        """Spikes of the CPU that needed what malloc had kept of reported ones, so that no resident peak shows them."""
+        spikes = self.hidden.beside(reported) if self.is_cpu else []
         return [self._spike_event(each.last_step, each) for each in spikes if self._is_high(each)]
 
     def _spike_event(self, step: int, spike: Excursion) -> ExcursionEvent:

@@ -8,32 +8,49 @@ from tbmem.analysis.detector.resident_peaks import ResidentPeaks
 from tbmem.analysis.detector.spike_test import EACH, LEAST_PART, RETURN_WITHIN, Excursion
 from tbmem.model.finding import Finding
 
+_MOST = 32  # large steps that are remembered, the largest ones
 
-def hidden_spikes(
-    allocated: Mapping[int, int],
-    reported: Sequence[Finding],
-    peaks_in: Callable[[int, int], ResidentPeaks],
-    least: int,
-) -> list[Excursion]:
-    """The largest steps beside some spikes that were reported, in resident peaks, by step.
 
-    With them no more than ``EACH`` are reported of a run: more recur, and the first tells of them.
+class HiddenSpikes:
+    """The steps of a run that have allocated much, as looks at them have seen.
 
     Args:
-        allocated: By step the bytes that looks at it have seen beyond what steps usually allocate.
-        reported: The spikes; without one there is no other.
         peaks_in: Returns the resident peaks of the stretch of a run in which some steps lie.
         least: Bytes that a spike of the resident memory has at least.
     """
-    if not 0 < len(reported) < EACH:
-        return []
-    highest = max(int(spike.evidence.get("height_bytes", 0)) for spike in reported)
-    enough = {step: size for step, size in allocated.items() if size >= max(least, LEAST_PART * highest)}
-    others = {step: size for step, size in enough.items() if not _is_near(step, reported)}
-    if len(reported) + len(others) > EACH:
-        return []
-    found = (peaks_in(step, step).with_allocated(step, size) for step, size in sorted(others.items()))
-    return [spike for spike in found if spike is not None]
+
+    def __init__(self, peaks_in: Callable[[int, int], ResidentPeaks], least: int) -> None:
+        self._peaks_in = peaks_in
+        self._least = least
+        self._large: dict[int, Excursion] = {}
+
+    def note(self, allocated: Mapping[int, int]) -> None:
+        """Remember large steps, while their resident peaks are known.
+
+        ``allocated``: by step the bytes that looks at it have seen beyond what steps usually allocate.
+        """
+        for step, size in allocated.items():
+            if size >= self._least and step not in self._large:
+                found = self._peaks_in(step, step).with_allocated(step, size)
+                if found is not None:
+                    self._large[step] = found
+        while len(self._large) > _MOST:
+            del self._large[min(self._large, key=lambda step: self._large[step].height)]
+
+    def beside(self, reported: Sequence[Finding]) -> list[Excursion]:
+        """The largest steps beside some spikes that were reported, in resident peaks, by step; none without one.
+
+        With them no more than ``EACH`` are reported of a run: more recur, and the first tells of them.
+        """
+        if not 0 < len(reported) < EACH:
+            return []
+        highest = max(int(spike.evidence.get("height_bytes", 0)) for spike in reported)
+        others = [
+            each
+            for step, each in sorted(self._large.items())
+            if each.height >= LEAST_PART * highest and not _is_near(step, reported)
+        ]
+        return others if len(reported) + len(others) <= EACH else []
 
 
 def _is_near(step: int, spikes: Sequence[Finding]) -> bool:

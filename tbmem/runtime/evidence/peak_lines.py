@@ -28,7 +28,9 @@ PART = "lines at peaks"
 _MARGIN = 4 * MIB  # bytes above the level at the last step's end from which on the stack is looked at
 _CLEARLY = 1.03  # times as high as the highest look of a step so far, and as steps usually are
 _ENOUGH_LOOKS = 4  # looks at a step of which the highest tells what it has allocated
-_STEPS = 256  # steps that are remembered; an excursion is reported some steps after it began
+_STEPS, _LARGEST = 256, 32
+"""Steps that are remembered, since an excursion is reported some steps after it began, and the largest ones of those
+before: some are reported when the run ends."""
 _JOIN_SECONDS = 1.0
 _FRAMES = 6  # of the user's frames, the innermost ones
 
@@ -58,6 +60,7 @@ class _Peaks:
 
     def __init__(self) -> None:
         self.by_step: dict[int, _StepPeak] = {}
+        self._largest: dict[int, _StepPeak] = {}
         self.heights, self.allocated = LastNumbers(), LastNumbers()
 
     def of_step(self, step: int) -> _StepPeak:
@@ -70,9 +73,26 @@ class _Peaks:
             if last.is_whole and last.allocated is not None:
                 self.allocated.add(last.allocated)
         if len(self.by_step) >= _STEPS:
-            del self.by_step[next(iter(self.by_step))]
+            self._forget(next(iter(self.by_step)))
         is_known = len(self.allocated) >= FEWEST
         return self.by_step.setdefault(step, _StepPeak(usually=int(self.allocated.that(HALF)) if is_known else None))
+
+    def get(self, step: int) -> _StepPeak | None:
+        """What was seen of a step, if that is remembered."""
+        return self.by_step.get(step) or self._largest.get(step)
+
+    def high(self) -> dict[int, _StepPeak]:
+        """The remembered steps that were higher than half of those before."""
+        known = {**self._largest, **self.by_step}  # copied at once: the thread that looks adds others
+        return {step: peak for step, peak in known.items() if peak.highest is not None}
+
+    def _forget(self, step: int) -> None:
+        peak = self.by_step.pop(step)
+        if peak.highest is None:
+            return
+        # a new one each time, for the threads that read it
+        largest = sorted([*self._largest.items(), (step, peak)], key=lambda pair: -pair[1].height)
+        self._largest = dict(largest[:_LARGEST])
 
 
 @dataclass(frozen=True)
@@ -158,8 +178,8 @@ class PeakLines:
 
     def allocated(self, device: str) -> dict[int, int]:
         """By step what those that were high have allocated at least beyond what steps usually do, in bytes."""
-        high = [(step, peak) for step, peak in list(self._peaks[device].by_step.items()) if peak.highest is not None]
-        known = [(step, peak.allocated, peak.usually) for step, peak in high if peak.looks >= _ENOUGH_LOOKS]
+        high = self._peaks[device].high()
+        known = [(step, peak.allocated, peak.usually) for step, peak in high.items() if peak.looks >= _ENOUGH_LOOKS]
         return {step: most - usually for step, most, usually in known if most is not None and usually is not None}
 
     def of_device(self, device: str) -> LooksAtPeaks:
@@ -168,7 +188,7 @@ class PeakLines:
 
     def of_steps(self, device: str, steps: Iterable[int]) -> RunningAt:
         """What was running at the highest look of some steps."""
-        peaks = self._peaks[device].by_step
+        peaks = self._peaks[device]
         seen = [(peak, peak.highest) for step in steps if (peak := peaks.get(step)) is not None]
         high = [(peak, look) for peak, look in seen if look is not None]
         if not high:

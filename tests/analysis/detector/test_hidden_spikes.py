@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tbmem.analysis.detector.hidden_spikes import hidden_spikes
+from tbmem.analysis.detector.hidden_spikes import HiddenSpikes
 from tbmem.analysis.detector.resident_peaks import ResidentPeak, ResidentPeaks
 from tbmem.analysis.detector.spike_test import Excursion, ExcursionKind
 from tbmem.model.finding import Finding
@@ -22,9 +22,9 @@ def spike(step: int, height: int = 140) -> Finding:
 def hidden(allocated: dict[int, int], *reported: Finding) -> list[Excursion]:
     peaks = ResidentPeaks()
     peaks.extend(ResidentPeak(step, USUAL, USUAL - 30 * MIB) for step in range(13, 220))
-    return hidden_spikes(
-        {step: size * MIB for step, size in allocated.items()}, reported, lambda first, last: peaks, LEAST
-    )
+    spikes = HiddenSpikes(lambda first, last: peaks, LEAST)
+    spikes.note({step: size * MIB for step, size in allocated.items()})
+    return spikes.beside(reported)
 
 
 def test_a_step_that_needed_what_malloc_had_kept_is_a_spike_beside_one() -> None:
@@ -49,3 +49,16 @@ def test_a_step_that_needed_what_malloc_had_kept_is_a_spike_beside_one() -> None
 )
 def test_what_is_no_spike_of_its_own(allocated: dict[int, int], reported: list[Finding]) -> None:
     assert hidden(allocated, *reported) == []
+
+
+def test_one_is_remembered_after_its_resident_peak_is_forgotten() -> None:
+    # given
+    peaks = ResidentPeaks()
+    spikes = HiddenSpikes(lambda first, last: peaks, LEAST)
+    for step in range(13, 2000):
+        peaks.append(ResidentPeak(step, USUAL, USUAL - 30 * MIB))
+        # when it is noted from time to time, beside others that are small
+        if step % 64 == 0:
+            spikes.note({130: 80 * MIB, **dict.fromkeys(range(140, step, 10), 17 * MIB)})
+    # then
+    assert [each.first_step for each in spikes.beside([spike(60)])] == [130]

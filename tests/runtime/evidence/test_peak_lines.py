@@ -247,14 +247,18 @@ def test_a_peak_in_a_model_that_trains_elsewhere_is_an_evaluation(trains: bool) 
     assert not lines.of_steps("cpu", [2]).is_evaluation
 
 
-def test_old_steps_are_forgotten() -> None:
+def test_of_old_steps_the_largest_are_remembered() -> None:
+    # given steps that are all high, since none before was
     told = Told()
     lines = told.lines()
-    for told.step in range(1, 400):
-        told.resident = (150 if told.step in (1, 399) else 105) * MIB
+    told.allocated = 0
+    for told.step in range(1, 800):
+        told.resident = (150 if told.step in (70, 799) else 105 + told.step % 2) * MIB
         lines.look()
-    assert lines.of_steps("cpu", [1]).lines == ()
-    assert lines.of_steps("cpu", [399]).lines
+    # then
+    assert lines.of_steps("cpu", [70]).lines
+    assert lines.of_steps("cpu", [799]).lines
+    assert lines.of_steps("cpu", [100]).lines == ()
 
 
 def test_an_error_switches_the_part_off(caplog: pytest.LogCaptureFixture) -> None:
