@@ -131,3 +131,43 @@ def test_a_callback_that_is_only_started_is_closed_at_exit(tmp_path: Path) -> No
 
     assert done.returncode == 1
     _check(tmp_path / "run", "torch")
+
+
+LEAK = """
+    import resource
+    import psutil, torch
+
+    class Replay:
+        def __init__(self):
+            self.items = []
+
+    def train():
+        model, replay = torch.nn.Linear(256, 8), Replay()
+        optimizer = torch.optim.Adam(model.parameters())
+        for step in range(20_000):
+            batch = torch.randn(512, 256)
+            model(batch).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            replay.items.append(batch)
+            if step == 20:
+                used = psutil.Process().memory_info().vms
+                resource.setrlimit(resource.RLIMIT_AS, (used + (400 << 20), used + (400 << 20)))
+
+    train()
+"""
+
+
+def test_a_leak_in_small_pieces_is_why_to_the_last_byte(tmp_path: Path) -> None:
+    # given a program that leaks until not even half a MiB is left
+    (tmp_path / "train.py").write_text(textwrap.dedent(LEAK))
+    command = [sys.executable, "-m", "tbmem", "run", f"run.logdir={tmp_path}", "run.name=run", "--", "train.py"]
+    # when
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    # then
+    assert done.returncode == 1
+    evidence = _finding(tmp_path / "run").evidence
+    assert evidence["reasons"][0]["cause"] == "leak"
+    assert evidence["free_bytes"] < 8 << 20
+    assert evidence["line"].endswith(" in train()")
+    assert evidence["holders"][0]["name"] == "Replay.items"

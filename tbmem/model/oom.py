@@ -41,6 +41,11 @@ class Limit:
     total: int
     free: int
 
+    @property
+    def counts_addresses(self) -> bool:
+        """Whether it is one of setrlimit(2), under which memory counts once it was asked for."""
+        return self.name.startswith("RLIMIT")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatorUsage:

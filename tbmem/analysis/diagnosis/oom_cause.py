@@ -53,7 +53,7 @@ def _in_use(shortage: OomEvent) -> int:
         return 0
     tightest = shortage.limits[0]
     used, resident = tightest.total - tightest.free, shortage.process
-    return min(used, resident) if resident is not None and tightest.name.startswith("RLIMIT") else used
+    return min(used, resident) if resident is not None and tightest.counts_addresses else used
 
 
 def _leaks(shortage: OomEvent, findings: Sequence[Finding]) -> list[Reason]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -25,7 +26,7 @@ from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.sources.counters.memory_limits import HostState, host_state
 from tbmem.sources.torch_state.memory_history import MemoryHistory
 from tbmem.sources.torch_state.out_of_memory import device_of, out_of_memory_in, requested_bytes
-from tbmem.units import format_bytes
+from tbmem.units import MIB, format_bytes
 
 PART = "out-of-memory report"
 _REPORTS = 3
@@ -34,6 +35,10 @@ _SHARE_OF_TIME = 0.01
 that tries smaller batches, or a library that tries algorithms, must not be slowed down."""
 _AHEAD, _AHEAD_FROM = 3.0, 0.75
 """Seconds for which the use of the host's memory is extrapolated, once this share of it is in use."""
+_RESERVE = 32 * MIB
+"""Addresses that are kept where they are limited, and given back for the report of why they ran out. No page of them is
+ever touched, so that they are no memory."""
+_NO_ROOM = "no memory was left to look at what holds it"
 
 
 class _Reported(NamedTuple):
@@ -83,6 +88,10 @@ class FlightRecorder:
         self._is_busy = self._heeds_sigterm = self._has_warned = False
         self._pid = Process.number
         self._before: tuple[float, int] | None = None
+        self._limit: Limit | None = None  # the host's nearest one, as of the last look at it
+        self._reserve: mmap.mmap | None = None
+        self._keeps_reserve, self._given_back = True, 0
+        self._near_file = ""
 
     def open(self, run: Run) -> None:
         """Start to observe the allocator; SIGTERM is handled from the first step on."""
@@ -93,6 +102,7 @@ class FlightRecorder:
     def close(self) -> None:
         """Stop observing the allocator and SIGTERM."""
         oom_observer.stop_listening(self._device_failed)
+        self._give_back()
         forget_sigterm(self._run.flush)
 
     def settle(self) -> None:
@@ -110,6 +120,7 @@ class FlightRecorder:
         """End the run; report why memory ran out, if it did. Returns whether a snapshot of that moment was written."""
         if not self._config.enabled:
             return False
+        self._give_back()
         pending, self._pending = self._pending, None
         oom_error = out_of_memory_in(error)
         if pending is not None:
@@ -129,10 +140,20 @@ class FlightRecorder:
 
     def look_at_host(self, limit: Limit) -> None:
         """Warn once, with a report, when the host's or container's memory is nearly exhausted: its tightest limit."""
+        has_room = limit.counts_addresses and limit.free > 2 * _RESERVE
+        if self._reserve is None and self._keeps_reserve and has_room:
+            self._reserve = mmap.mmap(-1, _RESERVE)
+        self._limit = limit
         if not self._has_warned and self._config.enabled and self._is_near(limit):
             self._has_warned = True
             # the kernel kills without a message
             self._guard.run(PART, self._report_near, self._host())
+
+    def _give_back(self) -> None:
+        reserve, self._reserve, self._keeps_reserve = self._reserve, None, False
+        if reserve is not None:
+            reserve.close()
+            self._given_back = _RESERVE
 
     def _is_near(self, limit: Limit) -> bool:
         now = time.monotonic()
@@ -174,11 +195,23 @@ class FlightRecorder:
 
     def _look_back(self, error: BaseException) -> OomReport:
         situation = self._run.situation()
-        report = self._guard.run(PART, lambda: _shortages().error_report(error, situation))
-        if report is None:
-            shortage = OomEvent(device=device_of(error), step=situation.step, requested=requested_bytes(error))
-            report = OomReport(shortage=shortage, reasons=reasons_of(shortage, situation.findings))
-        return report
+        report = self._guard.run(PART, lambda: _shortages().error_report(error, situation, self._given_back))
+        return report or self._brief_report(error, situation)
+
+    def _brief_report(self, error: BaseException, situation: RunContext) -> OomReport:
+        """What is known without looking at anything."""
+        device, last = device_of(error), situation.last.get("cpu")
+        is_host = device == "cpu"
+        shortage = OomEvent(
+            device=device,
+            step=situation.step,
+            requested=requested_bytes(error),
+            limits=(self._limit,) if is_host and self._limit is not None else (),
+            process=last.host_rss if is_host and last is not None else None,
+            error=type(error).__name__,
+        )
+        note = f"{_NO_ROOM}; {self._near_file} was written shortly before" if self._near_file else _NO_ROOM
+        return OomReport(shortage=shortage, reasons=reasons_of(shortage, situation.findings), notes=(note,))
 
     def _report(self, pending: _Reported, error: BaseException | None) -> None:
         reason = " ".join(str(error).split()) if error is not None else ""
@@ -209,6 +242,8 @@ class FlightRecorder:
             path = self._folder.shortage(word)
             self._folder.write(path, self._folder.redaction.text(text).encode())
             files.append(path.name)
+            if kind is FindingKind.NEAR_CAPACITY:
+                self._near_file = path.name
         self._run.report(
             Finding(
                 kind=kind,

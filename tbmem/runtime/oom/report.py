@@ -6,6 +6,7 @@ Nothing is allocated on a device, and the search for live objects is limited to 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tbmem.analysis.diagnosis.oom_cause import pieces_without_blocks, reasons_of
@@ -67,13 +68,16 @@ def _device_shortage(request: FailedRequest, situation: RunContext, pieces: Allo
     )
 
 
-def error_report(error: BaseException, situation: RunContext) -> OomReport:
-    """Report of an exception raised by the loop, whose frames still hold their variables."""
+def error_report(error: BaseException, situation: RunContext, given_back: int = 0) -> OomReport:
+    """Report of an exception raised by the loop, whose frames still hold their variables.
+
+    ``given_back``: bytes of addresses that the program could not have had, and that are free for this report.
+    """
     device = device_of(error)
     sample = situation.last.get(device)
     known: dict[str, Any] = {}
     if device == "cpu":
-        known = _of_host(host_state())
+        known = _of_host(host_state(), given_back)
     elif sample is not None:
         known = {"pieces": _pieces(sample), "process": sample.reserved, "device_total": sample.device_total}
     known |= {"requested": requested_bytes(error), "line": raising_line(error.__traceback__)}
@@ -87,8 +91,12 @@ def host_report(host: HostState, situation: RunContext) -> OomReport:
     return _report(shortage, situation, live_memory(None))
 
 
-def _of_host(host: HostState) -> dict[str, Any]:
-    return {"limits": host.limits, "device_free": host.free, "device_total": host.total, "process": host.resident}
+def _of_host(host: HostState, given_back: int = 0) -> dict[str, Any]:
+    limits = tuple(
+        replace(limit, free=max(limit.free - given_back, 0)) if limit.counts_addresses else limit
+        for limit in host.limits
+    )
+    return {"limits": limits, "device_free": host.free, "device_total": host.total, "process": host.resident}
 
 
 def _report(

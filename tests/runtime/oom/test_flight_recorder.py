@@ -27,6 +27,7 @@ from tbmem.runtime.process.run_folder import RunFolder
 from tbmem.sources.counters.memory_limits import HostState
 from tbmem.sources.torch_state.memory_history import MemoryHistory
 from tbmem.units import GIB, MIB
+from tests.model.test_finding import make_finding
 from tests.sources.torch_state.test_out_of_memory import CPU_ERROR, CUDA_ERROR
 
 Observer = Callable[[int, int, int, int], None]
@@ -327,6 +328,49 @@ def test_a_leak_that_was_flagged_is_why(tmp_path: Path) -> None:
     reason = run.told[-1].evidence["reasons"][0]
     assert (reason["cause"], run.told[-1].advice) == ("leak", "clear it")
     assert "a leak was flagged at step 4" in reason["text"]
+
+
+def test_where_no_memory_is_left_for_a_report_it_says_what_was_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a leak near the limit of the address space, of which a report was written
+    with _Run(tmp_path) as run:
+        limit = Limit(name="RLIMIT_AS", total=16 * GIB, free=20 * MIB)
+        run.host = run.host._replace(limits=(limit,))
+        evidence = {"channel": "allocated", "growth_bytes": 12 * GIB, "holder": "list 'kept'"}
+        run.told.append(make_finding(kind=FindingKind.LEAK, device="cpu", evidence=evidence, advice="clear it"))
+        run.recorder.look_at_host(limit)
+
+        # when looking at the process fails for want of memory
+        def fail(*_: object) -> None:
+            raise MemoryError
+
+        monkeypatch.setattr("tbmem.runtime.oom.report.error_report", fail)
+        run.recorder.end(CPU_ERROR)
+    # then
+    evidence = run.told[-1].evidence
+    assert evidence["reasons"][0]["cause"] == "leak"
+    assert run.told[-1].advice == "clear it"
+    assert evidence["limits"][0]["name"] == "RLIMIT_AS"
+    (near,) = tmp_path.glob("*near-limit*")
+    assert evidence["notes"] == [f"no memory was left to look at what holds it; {near.name} was written shortly before"]
+
+
+def test_addresses_that_are_kept_for_the_report_are_not_said_to_be_free(tmp_path: Path) -> None:
+    # given
+    with _Run(tmp_path) as run:
+        run.recorder.look_at_host(Limit(name="RLIMIT_AS", total=GIB, free=900 * MIB))
+        assert run.recorder._reserve is not None
+        # when
+        run.recorder.end(CPU_ERROR)
+        # then they were given back once
+        assert run.recorder._reserve is None
+        run.recorder.look_at_host(Limit(name="RLIMIT_AS", total=GIB, free=900 * MIB))
+        assert run.recorder._reserve is None
+    # and others are not kept at all
+    with _Run(tmp_path / "other") as run:
+        run.recorder.look_at_host(Limit(name="cgroup", total=GIB, free=900 * MIB))
+        assert run.recorder._reserve is None
 
 
 def test_the_monitor_alone_tells_too(tmp_path: Path) -> None:
