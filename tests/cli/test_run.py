@@ -202,6 +202,26 @@ def test_a_signal_ends_it_as_it_would_python(tmp_path: Path) -> None:
     assert read_monitor_log(log).end is None
 
 
+def test_a_signal_before_the_first_step_leaves_a_record(tmp_path: Path) -> None:
+    # given a program that loads its data
+    script = _write(tmp_path / "train.py", "print('loading', flush=True); import time; time.sleep(100)")
+    command = [sys.executable, "-m", "tbmem", "run", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        # when
+        child.send_signal(signal.SIGTERM)
+        try:
+            said = child.communicate(timeout=60)[1].decode()
+        finally:
+            child.kill()
+    # then
+    assert child.returncode == -signal.SIGTERM
+    assert "SIGTERM after step 0: all records are written; the run ends here" in said
+    (log,) = tmp_path.glob("runs/*/plugins/tbmem/monitor.jsonl")
+    assert read_monitor_log(log).end is None
+
+
 def test_workers_of_both_kinds(tmp_path: Path) -> None:
     # given a script whose loader starts workers, once by fork and once by spawn
     code = """

@@ -154,6 +154,8 @@ class OptimizerRun:
         self.memory.start()
         if self.memory.is_active:  # or switched off, or a rank that is not monitored
             self._steps.open()
+            if self.memory._flight is not None:
+                self.memory._flight.heed_sigterm()  # now: what the program imports and loads may take minutes
 
     def warn_of_no_step(self, *, if_none_stepped: bool) -> None:
         """Say why no step was seen; of a program in which no optimizer steps at all only ``if_none_stepped``."""

@@ -94,10 +94,16 @@ class FlightRecorder:
         self._near_file = ""
 
     def open(self, run: Run) -> None:
-        """Start to observe the allocator; SIGTERM is handled from the first step on."""
+        """Start to observe the allocator; SIGTERM is handled from the first step on, or ``heed_sigterm``."""
         self._run = run
         if self._config.enabled:
             oom_observer.listen(self._device_failed)
+
+    def heed_sigterm(self) -> None:
+        """Handle SIGTERM from now on, also where another handler has taken the place of this one."""
+        if self._config.sigterm:
+            forget_sigterm(self._run.flush)
+            on_sigterm(self._run.flush)
 
     def close(self) -> None:
         """Stop observing the allocator and SIGTERM."""
@@ -107,10 +113,10 @@ class FlightRecorder:
 
     def settle(self) -> None:
         """After further steps, log a failed request that did not end the run."""
-        if not self._heeds_sigterm and self._config.sigterm:
+        if not self._heeds_sigterm:
             # not earlier: trainers install handlers of their own at their start and restore the previous ones
             self._heeds_sigterm = True
-            on_sigterm(self._run.flush)
+            self.heed_sigterm()
         pending = self._pending
         if pending is not None and self._run.situation().step > pending.report.shortage.step:
             self._pending = None
