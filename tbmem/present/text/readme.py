@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from tbmem.analysis.diagnosis.advice import recording_of
@@ -18,7 +18,7 @@ from tbmem.present.figures.figures import PICTURES, picture_folder
 from tbmem.present.labels import plain_markdown
 from tbmem.present.lines import SEPARATOR, device_label, finding_line, note_line
 from tbmem.present.text.analysis_tables import efficiency_words, failed_sentence, named_shares, side_cells
-from tbmem.present.text.run_end import peak_line, verdict_line
+from tbmem.present.text.run_end import peak_line, verdict_heading, verdict_line
 from tbmem.units import format_bytes, format_duration, format_moment, format_share
 
 _KNOWN_BY = {"known": "its name", "inferred": "inference", "mixed": "both", "none": "nobody"}
@@ -174,8 +174,9 @@ class Recorded(NamedTuple):
 def run_lines(report: RunReport, recorded: Sequence[Recorded]) -> list[str]:
     """The summary of a run for a terminal."""
     lines = [f"run {report.name}: {report.steps} steps in {format_duration(report.seconds)}, {report.status.sentence}"]
-    lines += [peak_line(peak, several_ranks=len(report.ranks) > 1) for peak in report.peaks]
     reported = [finding for finding in standing(report.findings) if not finding.kind.is_quiet]
+    lines += _verdicts(report, {finding.message for finding in reported})
+    lines += [peak_line(peak, several_ranks=len(report.ranks) > 1) for peak in report.peaks]
     lines += [f"step {finding.last_step}: {finding_line(finding)}" for finding in reported] or ["no findings"]
     for recording in recorded:
         peak = recording.analysis.main.peak
@@ -205,12 +206,25 @@ def recorded_part(report: RunReport, analyses: Sequence[Analysis]) -> list[str]:
 
 def run_of_recordings(report: RunReport, analyses: Sequence[Analysis]) -> list[str]:
     """What the recordings of a run do not show of it: its verdicts, of all steps, and where its highest step lies."""
-    several = any(verdict.rank for verdict in report.verdicts)
-    verdicts = sorted(report.verdicts, key=lambda verdict: verdict.kind is FindingKind.STABLE)
-    lines = [f"{f'rank {one.rank}' if several else 'the run'}'s {verdict_line(one)}" for one in verdicts[:_VERDICTS]]
+    verdicts = _verdicts(report)
+    whose = "" if _has_ranks(report) else "the run's "
+    lines = [f"{whose}{verdict}" for verdict in verdicts[:_VERDICTS]]
     if len(verdicts) > _VERDICTS:
         lines.append(f"{len(verdicts) - _VERDICTS} more verdicts: tbmem report")
     return lines + recorded_part(report, analyses)
+
+
+def _has_ranks(report: RunReport) -> bool:
+    return any(verdict.rank for verdict in report.verdicts)
+
+
+def _verdicts(report: RunReport, told: Collection[str] = ()) -> list[str]:
+    """The verdicts, those that tell of something first; the sentences that are ``told`` beside them are left out."""
+    verdicts = sorted(report.verdicts, key=lambda verdict: verdict.kind is FindingKind.STABLE)
+    whose = {one.rank: f"rank {one.rank}'s " if _has_ranks(report) else "" for one in verdicts}
+    return [
+        f"{whose[one.rank]}{verdict_heading(one) if one.message in told else verdict_line(one)}" for one in verdicts
+    ]
 
 
 def _is_of_spike(peak: Peak, findings: Sequence[Finding]) -> bool:
