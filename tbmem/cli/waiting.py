@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tbmem.model.progress import Work, working
 
@@ -19,15 +19,17 @@ _INTERVAL = 20.0
 
 
 @contextmanager
-def waiting(what: str, hint: str = "", interval: float = _INTERVAL) -> Iterator[None]:
-    """Show what is done, its stage and for how long.
+def waiting(
+    what: str, hint: str = "", interval: float = _INTERVAL, show: Callable[[Any], object] = lambda result: None
+) -> Iterator[None]:
+    """Show what is done, its stage and for how long; a first result is given to ``show``.
 
     On a terminal it is shown at once and nothing of it stays. Elsewhere a line is written each ``interval`` seconds,
     the first with the ``hint``; so short work writes none.
     """
     from rich.console import Console
 
-    work, console = Work(what, stage=""), Console(stderr=True)
+    work, console = Work(what, stage="", show=show), Console(stderr=True)
     with working(work), _spinner(work, console) if console.is_terminal else _lines(work, hint, interval):
         yield
 

@@ -21,6 +21,7 @@ from tbmem.estimator.worker import simulate_jobs
 from tbmem.model.files import ESTIMATE_SUFFIX, TIMELINE_SUFFIX, atomic_write
 from tbmem.model.gpus import NCCL, Gpu, gpus_named
 from tbmem.model.job import Job
+from tbmem.model.progress import show_first
 from tbmem.model.simulated_run import SimulatedRun
 from tbmem.model.timeline import save_timeline
 from tbmem.present.text.estimate import estimate_view
@@ -60,6 +61,7 @@ def estimate_job(
     result = replace(results[0], gpus=tuple(each.as_fit for each in results))
     wanted = result.fit is not Fit.FITS if alternatives is None else alternatives
     if wanted and not job.inference:
+        show_first(result)
         others = alternatives_to(result, estimators[0].estimate_all)
         result = replace(result, alternatives=(*_in_expandable_segments(result, done[0], estimators[0]), *others))
     return result, done[0]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any
 
 
 class CancelledError(BaseException):
@@ -24,6 +25,8 @@ class Work:
     is_cancelled: bool = False
     begun: float = field(default_factory=time.monotonic)
     """Seconds of the monotonic clock."""
+    show: Callable[[Any], object] = lambda result: None
+    """Called with a first result, after which the work goes on for long."""
 
 
 _current: ContextVar[Work | None] = ContextVar("work", default=None)
@@ -51,3 +54,10 @@ def progress(stage: str, share: float | None = None) -> None:
     if work.is_cancelled:
         raise CancelledError(f"reading {work.name} was cancelled")
     work.stage, work.share = stage, share
+
+
+def show_first(result: Any) -> None:
+    """Hand over a result that will be a part of the whole, if somebody follows the thread's work."""
+    work = _current.get()
+    if work is not None:
+        work.show(result)

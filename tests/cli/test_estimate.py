@@ -102,6 +102,16 @@ def test_a_file_that_is_no_config_ends_with_two_and_one_line(tmp_path: Path) -> 
         assert len(done.stderr.strip().splitlines()) == 1
 
 
+def test_what_would_make_it_fit_follows_the_estimate() -> None:
+    # given a job that fits nowhere near
+    done = tbmem("gpt2", "--batch", "64", "--seq", "256", "--gpu", "t4", "--dtype", "float16")
+    # then the estimate was printed once, and the alternatives after it
+    assert done.returncode == 1
+    assert done.stdout.count("Peak by category:") == done.stdout.count("With one thing changed") == 1
+    assert done.stdout.index("Executed on") < done.stdout.index("With one thing changed")
+    assert "the largest that is not tight" in done.stdout
+
+
 def test_what_does_not_fit_ends_with_one() -> None:
     done = tbmem("--model", "llama-7b", "--dtype", "bfloat16", "--seq", "128", "--gpu", "t4", "--no-alternatives")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tbmem.model.progress import CancelledError, Work, progress, working
+from tbmem.model.progress import CancelledError, Work, progress, show_first, working
 
 
 def test_work_that_nobody_follows_goes_on() -> None:
@@ -23,3 +23,14 @@ def test_work_tells_its_share_and_can_be_cancelled() -> None:
     # and what follows is another's
     progress("reading")
     assert work.stage == "reading"
+
+
+def test_a_first_result_is_given_to_whoever_follows_the_work() -> None:
+    # given
+    shown: list[str] = []
+    show_first("nobody")
+    # when
+    with working(Work("gpt2", show=shown.append)):
+        show_first("the estimate itself")
+    # then
+    assert shown == ["the estimate itself"]

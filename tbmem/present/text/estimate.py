@@ -51,7 +51,7 @@ def estimate_lines(estimate: Estimate) -> Iterator[str]:
         yield f"The first step needs {first} and makes the optimizer's state, later ones {steady}."
     yield from _formula(estimate)
     yield from _gpus(estimate)
-    yield from _alternatives(estimate)
+    yield from alternative_lines(estimate)
     for note in estimate.notes:
         yield f"Note: {note}."
     if estimate.executed:
@@ -122,7 +122,8 @@ def _without_batch(estimate: Estimate) -> str:
     )
 
 
-def _alternatives(estimate: Estimate) -> Iterator[str]:
+def alternative_lines(estimate: Estimate) -> Iterator[str]:
+    """What would make a job fit, as far as that was tried."""
     job = estimate.job
     if estimate.alternatives:
         yield ""
