@@ -59,22 +59,25 @@ def _in_use(shortage: OomEvent) -> int:
 def _leaks(shortage: OomEvent, findings: Sequence[Finding]) -> list[Reason]:
     """The leak that took most, if one was reported and not retracted since."""
     standing: dict[str, Finding] = {}
+    flagged: dict[str, int] = {}  # the step in which it was reported first: later reports have newer figures
     for finding in findings:
         channel = str(finding.evidence.get("channel", ""))
         if ("cpu" if channel in _ON_THE_HOST else finding.device) != shortage.device:
             continue
         if finding.kind is FindingKind.LEAK:
             standing[channel] = finding
+            flagged.setdefault(channel, finding.last_step)
         elif finding.kind is FindingKind.GROWING:
             standing.pop(channel, None)
+            flagged.pop(channel, None)
     if not standing:
         return []
-    worst = max(standing.values(), key=lambda finding: _taken(finding, shortage.step))
+    channel, worst = max(standing.items(), key=lambda pair: _taken(pair[1], shortage.step))
     taken = _taken(worst, shortage.step)
     holder = worst.evidence.get("holder")
     held = f", held by {holder}" if isinstance(holder, str) and holder else ""
     since = f"about {format_bytes(taken)} since step {worst.first_step}"
-    text = f"a leak was flagged at step {worst.last_step}: {since}{held}"
+    text = f"a leak was flagged at step {flagged[channel]}: {since}{held}"
     # of a leak that nobody had time to look into: the sentence is also shown without the report
     advice = worst.advice if held else f"what holds most, listed in the report, may be what grows; {worst.advice}"
     return [_reason(Cause.LEAK, taken, shortage, text, advice)]
