@@ -12,7 +12,7 @@ BENCHMARKS := $(addprefix benchmarks/,allocator.py attack.py categories.py categ
               estimate_speed.py gpu_check.py harness.py monitor_overhead.py on_simulated_gpu.py profiler_overhead.py published_tables.py \
               five_seconds.py installed.py program_data.py program_recipes.py programs.py rehearsal_beside_gpu.py \
               rehearsal_truth.py rehearse_speed.py run_loop.py \
-              run_overhead.py verdicts.py)
+              run_overhead.py spike_sizes.py verdicts.py)
 
 .PHONY: demo docs test test-gpu test-torch-versions torch-versions $(TORCH_TESTS) browser lint format bench screenshots clean
 

@@ -43,7 +43,7 @@ def transformer() -> Step:
 
     def step(size: float) -> None:
         tokens = torch.randint(0, 2000, (int(8 * size), 32))
-        F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
+        F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad()
 
@@ -58,7 +58,7 @@ def convolutions() -> Step:
 
     def step(size: float) -> None:
         images = torch.rand(int(8 * size), 3, 64, 64)
-        F.cross_entropy(model(images), torch.randint(0, 10, (len(images),))).backward()
+        F.cross_entropy(model(images), torch.randint(0, 10, (len(images),))).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad()
 
@@ -73,7 +73,7 @@ def long_sequences() -> Step:
     def step(size: float) -> None:
         length = int(64 * size**0.5 * (1 if size > USUAL else torch.empty(1).uniform_(0.8, 1.1).item()))
         inputs = torch.rand(48, length, 64)
-        F.mse_loss(head(attention(inputs, inputs, inputs)[0]), inputs).backward()
+        F.mse_loss(head(attention(inputs, inputs, inputs)[0]), inputs).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad()
 
@@ -105,7 +105,7 @@ def needs(kind: str) -> dict[float, int]:
         step(USUAL)
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
             step(size)
-        kineto = profile.profiler.kineto_results  # type: ignore[union-attr]
+        kineto = profile.profiler.kineto_results
         events = [event for event in kineto.events() if event.name() == "[memory]"]
         level = highest = 0
         for event in sorted(events, key=lambda event: event.start_ns()):
