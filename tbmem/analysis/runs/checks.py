@@ -62,6 +62,9 @@ def check_run(states: Sequence[RankState], limits: Limits, now: float = 0.0) -> 
     if not devices:
         if not any(state.header for state in states):
             raise UsageError(_NO_RECORD)
+        ends = [_check_end(state, now) for state in states] if limits.complete else []
+        if not all(end.holds for end in ends):
+            return ends  # that is an answer, whatever else cannot be told
         skipped = sum(state.skipped for state in states)
         damage = f"; {skipped_note(skipped)}" if skipped else ""
         statuses = [rank_status(state, now) for state in states]

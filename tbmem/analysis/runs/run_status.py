@@ -150,9 +150,24 @@ class RankState:
     def verdict_finding(self, device: str) -> Finding | None:
         """The finding behind the verdict on a device: that of the run's end, else the last of its kind.
 
-        Of several spikes it is the worst.
+        Of several spikes it is the worst. Where nothing was found so far, it says that.
         """
-        return self._final_verdict(device) or self._last(device, self._verdict_so_far(device))
+        if (final := self._final_verdict(device)) is not None:
+            return final
+        kind = self._verdict_so_far(device)
+        return self._last(device, kind) or (self._nothing_so_far(device) if kind is FindingKind.STABLE else None)
+
+    def _nothing_so_far(self, device: str) -> Finding:
+        return Finding(
+            kind=FindingKind.STABLE,
+            severity=Severity.INFO,
+            device=device,
+            rank=self.rank,
+            first_step=self.step,
+            last_step=self.step,
+            message=f"nothing was found up to step {self.step}, with which the log ends so far",
+            evidence={},
+        )
 
     def growth_per_step(self, device: DeviceHistory) -> float | None:
         """Growth rate in bytes per step: as reported by its leak or growth, else that of its low-water mark."""

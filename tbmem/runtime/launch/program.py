@@ -68,6 +68,7 @@ class StepCounter:
         """The optimizers that have stepped, as long as they live."""
         self._leader: weakref.ref[torch.optim.Optimizer] | None = None
         self._others = 0
+        self._has_warned = False
         self._hook: OptimizerHook | None = None
         self._unreported: torch.optim.Optimizer | None = None
         self._forward_hook: Any = None
@@ -85,7 +86,10 @@ class StepCounter:
             self._hook = None
 
     def warn_of_others(self) -> None:
-        """Say that only optimizers stepped that the choice does not count."""
+        """Say, once, that only optimizers stepped that the choice does not count."""
+        if self._has_warned:
+            return
+        self._has_warned = True
         get_logger().warning(_OTHERS_STEPPED, self.choice, ", ".join(self.seen))
 
     def _after_step(self, optimizer: torch.optim.Optimizer) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tbmem.analysis.runs.checks import Limits, check_run, levels_of, peaks_of
@@ -239,3 +241,23 @@ def test_a_rate_that_looks_like_its_limit_says_by_how_much_it_is_exceeded(growin
 
     assert hardly.message.endswith(" (500 B too much)")
     assert not clearly.message.endswith("too much)")
+
+
+@pytest.mark.parametrize(
+    ("ends", "words"),
+    [
+        ({"signal": {"name": "SIGTERM", "ends": True}}, "ended by SIGTERM after 0 steps"),
+        ({}, "killed or crashed: no end in its log after 0 steps"),
+    ],
+)
+def test_a_run_that_was_ended_before_its_first_step_is_not_complete(ends: dict[str, Any], words: str) -> None:
+    # given a log without a step
+    state = RankState()
+    state.add(MonitorLog(headers=[{"rank": 0, "started": 999.0}], **ends))
+    state.is_alive = False
+    # when
+    (end,) = check_run([state], Limits(complete=True, no_leak=True), now=2000.0)
+    # then that is an answer, though nothing else can be told
+    assert (end.check, end.holds, end.message) == ("complete", False, words)
+    with pytest.raises(UsageError, match="no step was logged"):
+        check_run([state], Limits(no_leak=True), now=2000.0)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tbmem.analysis.runs.run_status import RankState, Standing, rank_status, run_status, status_notes
+from tbmem.model.finding import FindingKind
 from tbmem.model.monitor_log import MonitorLog, SampleRow
 from tests.conftest import MakeSample
 
@@ -112,3 +113,17 @@ def test_a_run_that_did_not_come_to_its_end_is_told(make_sample: MakeSample) -> 
         "rank 0: killed or crashed: no end in its log; it is judged up to step 10, the last in its log: a"
         " second of steps may be missing"
     ]
+
+
+def test_a_run_without_an_end_has_a_verdict_as_far_as_its_log_goes(make_sample: MakeSample) -> None:
+    # given a run of enough steps that was ended by a signal
+    rows = [SampleRow(step, 1, None, None, make_sample(step, 1.0)) for step in range(1, 81)]
+    state = RankState()
+    state.add(MonitorLog(headers=[{"rank": 0, "started": 999.0}], rows=rows, signal={"name": "SIGTERM", "ends": True}))
+    # when
+    (device,) = state.devices
+    verdict = state.verdict_finding(device.device)
+    # then the finding says what the verdict says
+    assert verdict is not None
+    assert verdict.kind is state.verdict(device.device) is FindingKind.STABLE
+    assert verdict.message == "nothing was found up to step 80, with which the log ends so far"
