@@ -58,6 +58,11 @@ class SampleRow:
         return self.allocated_max if levels else self.sample.highest
 
     @property
+    def repeats_level(self) -> bool:
+        """Whether the level is that of an earlier row: malloc was read in none of its steps."""
+        return self.allocated_min is None and self.sample.allocated is not None
+
+    @property
     def values(self) -> tuple[Any, ...]:
         """Values in the order of ``ROW_FIELDS``."""
         return (*self.sample, self.first_step, self.count, self.allocated_min, self.allocated_max, self.peak_step)

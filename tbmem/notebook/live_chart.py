@@ -10,11 +10,10 @@ from html import escape
 
 from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.monitor_log import LogRecord, SampleRow
-from tbmem.model.sample import MemorySample
 from tbmem.notebook.output import Output
 from tbmem.present.html.chart import ChartPoint, ChartSeries, chart_svg
 from tbmem.present.html.records import block, finding_html
-from tbmem.present.lines import memory_line, peak_word
+from tbmem.present.lines import peak_word, step_line
 from tbmem.runtime.process.guard import Guard
 
 _SECONDS = 1.0
@@ -41,7 +40,7 @@ class LiveChart:
         self._began = time.monotonic()
         self._over_time: dict[str, ChartSeries] = {}
         self._over_steps: dict[str, ChartSeries] = {}
-        self._last: dict[str, MemorySample] = {}
+        self._last: dict[str, SampleRow] = {}
         self._findings: list[Finding] = []
         self._lists_findings = True
         self._drawn = ""
@@ -110,7 +109,7 @@ class LiveChart:
         low, high = row.allocated_min, row.allocated_max
         level = sample.allocated  # of the row before, where no step of this one has been read
         series.add(ChartPoint(sample.step, level if low is None else low, level if high is None else high, sample.peak))
-        self._last[sample.device] = sample
+        self._last[sample.device] = row
 
     def _draw(self) -> None:
         with self._lock:
@@ -122,11 +121,11 @@ class LiveChart:
     def _html(self) -> str:
         has_steps = bool(self._over_steps)
         shown = list((self._over_steps if has_steps else self._over_time).values())[:_MOST_DEVICES]
-        lines = [f"<div>step {sample.step} · {escape(memory_line(sample))}</div>" for sample in self._last.values()]
+        lines = [f"<div>{escape(step_line(row))}</div>" for row in self._last.values()]
         charts = [chart_svg(series, self._findings, "step" if has_steps else "second") for series in shown]
         findings = [finding_html(one) for one in self._findings[-_MOST_FINDINGS:]] if self._lists_findings else []
         return block([*charts, *lines[:_MOST_DEVICES], *findings])
 
     def _text(self) -> str:
-        lines = [f"step {sample.step} · {memory_line(sample)}" for sample in self._last.values()]
+        lines = [step_line(row) for row in self._last.values()]
         return "\n".join(lines) or "tbmem: no step yet"

@@ -17,6 +17,8 @@ from tbmem.units import format_bytes
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from tbmem.model.monitor_log import SampleRow
+
     _StreamHandler = logging.StreamHandler[Any]
     _LoggerAdapter = logging.LoggerAdapter[logging.Logger]
 else:
@@ -40,14 +42,20 @@ def note_line(note: str) -> str:
     return f"{device_label(device)}{colon}{text}" if INDEXED_DEVICE.fullmatch(device) else note
 
 
-def memory_line(sample: MemorySample) -> str:
-    """One step's memory on one line.
+def step_line(row: SampleRow) -> str:
+    """The last step of a row on one line: ``'step 250 · CPU memory · allocated 182.66 MiB, read earlier · ...'``."""
+    return f"step {row.sample.step} · {memory_line(row.sample, repeats_level=row.repeats_level)}"
+
+
+def memory_line(sample: MemorySample, *, repeats_level: bool = False) -> str:
+    """One step's memory on one line; ``repeats_level``: whether its level is that of an earlier step.
 
     For example ``GPU 0 memory · allocated 45.12 GiB · reserved 47.00 GiB · peak 46.80 GiB (58 % of 80)``.
     """
+    earlier = ", read earlier" if repeats_level else ""
     parts = [f"{device_label(sample.device)} memory"]
     if sample.allocated is not None:
-        parts.append(f"allocated {format_bytes(sample.allocated)}")
+        parts.append(f"allocated {format_bytes(sample.allocated)}{earlier}")
     if sample.reserved is not None:
         parts.append(f"reserved {format_bytes(sample.reserved)}")
     peak = sample.peak

@@ -23,7 +23,7 @@ from tbmem.errors import described
 from tbmem.model.finding import Finding
 from tbmem.model.monitor_log import SCHEMA_VERSION, LogRecord, RowBuilder, SampleRow
 from tbmem.model.sample import MemorySample
-from tbmem.present.lines import get_logger, memory_line, signal_line
+from tbmem.present.lines import get_logger, signal_line, step_line
 from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.lifecycle import Process, Rank
 from tbmem.sources.program.raised import raised_at
@@ -107,8 +107,8 @@ class LineSink:
         if not logger.isEnabledFor(logging.INFO):
             return
         shown = self._shown(records)
-        for sample in shown:
-            logger.info("step %d · %s", sample.step, memory_line(sample))
+        for row in shown:
+            logger.info("%s", step_line(row))
         if shown and self._held_back and self._explains:
             self._explains = False
             logger.info(
@@ -118,13 +118,13 @@ class LineSink:
             if isinstance(record, Mapping) and record["type"] == "signal":
                 logger.warning("%s", signal_line(record))
 
-    def _shown(self, records: Sequence[LogRecord]) -> Collection[MemorySample]:
-        samples = [record.sample for record in records if isinstance(record, SampleRow)]
-        due = [sample for sample in samples if sample.step % self._every == 0]
+    def _shown(self, records: Sequence[LogRecord]) -> Collection[SampleRow]:
+        rows = [record for record in records if isinstance(record, SampleRow)]
+        due = [row for row in rows if row.sample.step % self._every == 0]
         if not self._seconds:
             return due
-        latest = {sample.device: sample for sample in due if sample.time >= self._due.get(sample.device, 0.0)}
-        self._due.update((device, sample.time + self._seconds) for device, sample in latest.items())
+        latest = {row.sample.device: row for row in due if row.sample.time >= self._due.get(row.sample.device, 0.0)}
+        self._due.update((device, row.sample.time + self._seconds) for device, row in latest.items())
         self._held_back |= len(latest) < len(due)
         return latest.values()
 

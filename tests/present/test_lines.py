@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from tbmem.model.finding import Finding, FindingKind, Severity
+from tbmem.model.monitor_log import SampleRow
 from tbmem.model.sample import MemorySample
 from tbmem.present.lines import (
     LOGGER_NAME,
@@ -25,6 +26,7 @@ from tbmem.present.lines import (
     make_handler,
     memory_line,
     note_line,
+    step_line,
 )
 from tests.conftest import GIB, MIB, MakeSample
 
@@ -86,6 +88,15 @@ def test_a_step_that_is_recorded_says_that_its_figures_hold_the_recording(make_s
     sample = make_sample(1, 1.0, device="cpu", profiled=True)
     assert memory_line(sample).endswith("with profiling's own memory")
     assert "recording" not in memory_line(sample._replace(profiled=False))
+
+
+def test_a_level_of_an_earlier_step_says_so(make_sample: MakeSample) -> None:
+    # given a row in none of whose steps malloc was read, and one with a reading
+    sample = make_sample(250, 1.5, device="cpu")
+    repeated, read = SampleRow(241, 10, None, None, sample), SampleRow(241, 10, GIB, 2 * GIB, sample)
+    # when / then
+    assert step_line(repeated).startswith("step 250 · CPU memory · allocated 1.50 GiB, read earlier")
+    assert "earlier" not in step_line(read)
 
 
 def test_the_memory_line_is_the_one_of_the_guide(make_sample: MakeSample) -> None:
