@@ -9,6 +9,7 @@ from tbmem.analysis.detector.periodicity import belongs
 from tbmem.analysis.detector.spike_test import Excursion
 from tbmem.model.evidence import Channel
 from tbmem.model.finding import Finding, FindingKind, Severity
+from tbmem.units import format_bytes
 
 _ALIKE = 0.9  # part of the highest one's height from which on spikes are about as high
 _KEPT = 0.25
@@ -36,7 +37,15 @@ def worst_spike(spikes: Sequence[Finding]) -> Finding:
         return worst
     is_few = len(steps) <= _NAMED
     others = f"{len(steps)}: steps {', '.join(map(str, steps))}" if is_few else f"more than {_NAMED}"
-    return replace(worst, message=f"{worst.message} · the largest of {others}")
+    told = f" · the largest of {others}{_allocated(spikes, steps) if is_few else ''}"
+    return replace(worst, message=f"{worst.message}{told}")
+
+
+def _allocated(spikes: Sequence[Finding], steps: Sequence[int]) -> str:
+    """What each of some steps has allocated, where that is known of all."""
+    known = {spike.first_step: spike.evidence.get("allocated_bytes") for spike in spikes}
+    sizes = [format_bytes(size) for step in steps if (size := known[step]) is not None]
+    return f", which allocated at least {', '.join(sizes)}" if len(sizes) == len(steps) else ""
 
 
 def _size(spike: Finding) -> int:

@@ -110,6 +110,23 @@ def test_a_period_takes_back_its_spikes_and_its_shift_and_is_news_once() -> None
     assert history.shift() is None
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_verdict_of_several_spikes_says_what_each_allocated_where_that_is_known(is_known: bool) -> None:
+    # given
+    spikes = [finding(FindingKind.SPIKE, step, height=size * MIB) for step, size in ((83, 60), (171, 90), (262, 30))]
+    spikes = [
+        replace(each, evidence={**each.evidence, "allocated_bytes": 2 * each.evidence["height_bytes"]})
+        if is_known or each.first_step != 83
+        else each
+        for each in spikes
+    ]
+    # when
+    message = worst_spike(spikes).message
+    # then
+    each = ", which allocated at least 120.00 MiB, 180.00 MiB, 60.00 MiB" if is_known else ""
+    assert message == f" · the largest of 3: steps 83, 171, 262{each}"
+
+
 @pytest.mark.parametrize(("height", "stands"), [(8 * MIB, False), (40 * MIB, True)])
 def test_a_small_part_of_a_spike_that_stays_is_no_level_of_its_own(height: int, stands: bool) -> None:
     # given an evaluation, of which a library keeps a buffer
