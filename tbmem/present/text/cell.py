@@ -49,7 +49,8 @@ def kept_lines(cell: CellMemory) -> list[str]:
     unnamed = grown - sum(holder.bytes for holder in cell.kept)
     if unnamed >= max(_NOTICEABLE, _NOTICEABLE_SHARE * grown):
         lines.append(
-            f"kept: {format_bytes(unnamed)} by no variable, model or optimizer: libraries, and caches of theirs"
+            f"kept: {format_bytes(unnamed)} by no variable, model or optimizer that could be seen: autograd's nodes of"
+            " kept tensors, libraries, and caches of theirs"
         )
     return lines
 

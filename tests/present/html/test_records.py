@@ -104,8 +104,9 @@ def test_a_cell_has_the_consoles_lines() -> None:
 def test_a_cell_says_how_much_is_held_by_nothing_that_is_known() -> None:
     less = replace(CELL, kept=(replace(CELL.kept[0], bytes=384 << 20),))
 
-    assert (
-        cell_lines(less)[-1] == "kept: 128.00 MiB by no variable, model or optimizer: libraries, and caches of theirs"
+    assert cell_lines(less)[-1] == (
+        "kept: 128.00 MiB by no variable, model or optimizer that could be seen: autograd's nodes of kept tensors,"
+        " libraries, and caches of theirs"
     )
 
 
