@@ -51,11 +51,11 @@ def estimate_lines(estimate: Estimate) -> Iterator[str]:
         yield f"The first step needs {first} and makes the optimizer's state, later ones {steady}."
     yield from _formula(estimate)
     yield from _gpus(estimate)
-    yield from alternative_lines(estimate)
     for note in estimate.notes:
         yield f"Note: {note}."
     if estimate.executed:
         yield f"Executed on {estimate.executed}."
+    yield from alternative_lines(estimate)
 
 
 def _headline(estimate: Estimate) -> str:
@@ -109,8 +109,7 @@ def _gpus(estimate: Estimate) -> Iterator[str]:
     for each in estimate.gpus:
         sizes = " ".join(f"{format_bytes(size):>12}" for size in (each.peak_reserved, each.needed, each.capacity))
         yield f"  {each.gpu:<16} {sizes}   {each.fit.word}"
-    if not estimate.alternatives:
-        yield ""
+    yield ""
 
 
 def _without_batch(estimate: Estimate) -> str:

@@ -138,7 +138,10 @@ class PeakLines:
 
     def begin_step(self) -> None:
         """A step begins, in the training thread."""
-        self._timer.begin_step()
+        try:
+            self._timer.begin_step()
+        except Exception:
+            return  # near the recursion limit ctypes raises an error of its own; the next step starts the timer
 
     def stop(self) -> None:
         """End the thread; nothing is read after this has returned."""

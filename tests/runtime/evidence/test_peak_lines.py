@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -272,6 +273,19 @@ def test_an_error_switches_the_part_off(caplog: pytest.LogCaptureFixture) -> Non
     lines.stop()
     # then
     assert PART in guard.failed
+
+
+def test_a_timer_that_cannot_be_started_is_no_error_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a program near the recursion limit, where ctypes raises an error of its own
+    lines = Told().lines()
+
+    def fail() -> None:
+        raise ctypes.ArgumentError("argument 1: RecursionError: maximum recursion depth exceeded")
+
+    monkeypatch.setattr(lines._timer, "begin_step", fail)
+    # when / then
+    lines.begin_step()
+    lines.stop()
 
 
 SPIKE = """
