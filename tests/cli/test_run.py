@@ -184,31 +184,17 @@ def test_an_exception_looks_as_under_python(ending: str, tmp_path: Path) -> None
     assert plain.returncode != 0
 
 
-def test_a_signal_ends_it_as_it_would_python(tmp_path: Path) -> None:
-    script = _write(tmp_path / "train.py", "train(3); print('trained', flush=True); import time; time.sleep(100)")
+@pytest.mark.parametrize(
+    ("before", "steps"), [("train(3); print('trained', flush=True)", 3), ("print('loading', flush=True)", 0)]
+)
+def test_a_signal_ends_it_as_it_would_python(tmp_path: Path, before: str, steps: int) -> None:
+    # given a program that has trained, and one that still loads its data
+    script = _write(tmp_path / "train.py", f"{before}; import time; time.sleep(100)")
     command = [sys.executable, "-m", "tbmem", "run", script]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path) as child:
         assert child.stdout is not None
         child.stdout.readline()
         time.sleep(0.3)  # the live log is written ten times a second
-        child.send_signal(signal.SIGTERM)
-        try:
-            said = child.communicate(timeout=60)[1].decode()
-        finally:
-            child.kill()
-    assert child.returncode == -signal.SIGTERM
-    assert "SIGTERM after step 3: all records are written; the run ends here" in said
-    (log,) = tmp_path.glob("runs/*/plugins/tbmem/monitor.jsonl")
-    assert read_monitor_log(log).end is None
-
-
-def test_a_signal_before_the_first_step_leaves_a_record(tmp_path: Path) -> None:
-    # given a program that loads its data
-    script = _write(tmp_path / "train.py", "print('loading', flush=True); import time; time.sleep(100)")
-    command = [sys.executable, "-m", "tbmem", "run", script]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path) as child:
-        assert child.stdout is not None
-        child.stdout.readline()
         # when
         child.send_signal(signal.SIGTERM)
         try:
@@ -217,7 +203,7 @@ def test_a_signal_before_the_first_step_leaves_a_record(tmp_path: Path) -> None:
             child.kill()
     # then
     assert child.returncode == -signal.SIGTERM
-    assert "SIGTERM after step 0: all records are written; the run ends here" in said
+    assert f"SIGTERM after step {steps}: all records are written; the run ends here" in said
     (log,) = tmp_path.glob("runs/*/plugins/tbmem/monitor.jsonl")
     assert read_monitor_log(log).end is None
 

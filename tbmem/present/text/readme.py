@@ -221,10 +221,10 @@ def _has_ranks(report: RunReport) -> bool:
 def _verdicts(report: RunReport, told: Collection[str] = ()) -> list[str]:
     """The verdicts, those that tell of something first; the sentences that are ``told`` beside them are left out."""
     verdicts = sorted(report.verdicts, key=lambda verdict: verdict.kind is FindingKind.STABLE)
-    whose = {one.rank: f"rank {one.rank}'s " if _has_ranks(report) else "" for one in verdicts}
-    return [
-        f"{whose[one.rank]}{verdict_heading(one) if one.message in told else verdict_line(one)}" for one in verdicts
-    ]
+    lines = [verdict_heading(one) if one.message in told else verdict_line(one) for one in verdicts]
+    if not _has_ranks(report):
+        return lines
+    return [f"rank {one.rank}'s {line}" for one, line in zip(verdicts, lines, strict=True)]
 
 
 def _is_of_spike(peak: Peak, findings: Sequence[Finding]) -> bool:
