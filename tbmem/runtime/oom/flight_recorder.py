@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import time
 from collections.abc import Callable, Sequence
@@ -148,7 +149,8 @@ class FlightRecorder:
         """Warn once, with a report, when the host's or container's memory is nearly exhausted: its tightest limit."""
         has_room = limit.counts_addresses and limit.free > 2 * _RESERVE
         if self._reserve is None and self._keeps_reserve and has_room:
-            self._reserve = mmap.mmap(-1, _RESERVE)
+            with contextlib.suppress(OSError):  # other threads may have taken what was free
+                self._reserve = mmap.mmap(-1, _RESERVE)
         self._limit = limit
         if not self._has_warned and self._config.enabled and self._is_near(limit):
             self._has_warned = True
