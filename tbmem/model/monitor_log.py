@@ -34,8 +34,13 @@ _ROW_SECONDS = 1.0
 _STALE_SECONDS = 5.0
 """Age of a reading of malloc above which it is no longer said to be the level: in a heap of a million holes one takes a
 quarter of a second, and comes once in minutes."""
+_FRESH_SECONDS = 0.1
+"""Age of a reading of malloc up to which the row does not say of what step it is: in a long run one comes every 20 ms."""
 _NAMED_GAPS = 3
-ROW_FIELDS = (*MemorySample._fields, "first_step", "count", "allocated_min", "allocated_max", "peak_step")
+ROW_FIELDS = (
+    *MemorySample._fields,
+    *("first_step", "count", "allocated_min", "allocated_max", "peak_step", "level_step"),
+)
 """Keys of a line of samples beside its type."""
 
 
@@ -50,6 +55,8 @@ class SampleRow:
     sample: MemorySample  # the last of them, with the largest peaks of all
     peak_step: int | None = None
     """Step of the highest peak, or of the highest level where there are no peaks; ``None`` where there is one step."""
+    level_step: int | None = None
+    """Step after which the level was read, where that is a while ago; ``None`` where it was read at the row's end."""
 
     @property
     def highest(self) -> int | None:
@@ -58,14 +65,16 @@ class SampleRow:
         return self.allocated_max if levels else self.sample.highest
 
     @property
-    def repeats_level(self) -> bool:
-        """Whether the level is that of an earlier row: malloc was read in none of its steps."""
-        return self.allocated_min is None and self.sample.allocated is not None
+    def read(self) -> MemorySample:
+        """The sample with what was read in its steps alone, without a level that is that of an earlier row."""
+        repeats = self.level_step is not None and self.level_step < self.first_step
+        return self.sample._replace(allocated=None, reserved=None) if repeats else self.sample
 
     @property
     def values(self) -> tuple[Any, ...]:
         """Values in the order of ``ROW_FIELDS``."""
-        return (*self.sample, self.first_step, self.count, self.allocated_min, self.allocated_max, self.peak_step)
+        levels = (self.allocated_min, self.allocated_max, self.peak_step, self.level_step)
+        return (*self.sample, self.first_step, self.count, *levels)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> SampleRow:
@@ -118,8 +127,9 @@ class RowBuilder:
         counted = self._counted
         if counted is None or last.time - counted.time > _STALE_SECONDS:
             counted = last
+        level_step = counted.step if last.time - counted.time > _FRESH_SECONDS else None
         merged = last if len(samples) == 1 and levels else _merge(samples, counted)
-        return [SampleRow(samples[0].step, len(samples), lowest, highest, merged, _peak_step(samples))]
+        return [SampleRow(samples[0].step, len(samples), lowest, highest, merged, _peak_step(samples), level_step)]
 
 
 def _peak_step(samples: Sequence[MemorySample]) -> int | None:
@@ -279,7 +289,7 @@ LogRecord = Mapping[str, Any] | SampleRow | Finding | WindowRecord
 _TYPES: dict[str, Any] = {
     **dict.fromkeys(ROW_FIELDS, Size | None),
     **{"step": Count, "time": UnixTime, "device": str, "rank": Count, "profiled": bool, "updated": bool | None},
-    **{"first_step": Count, "count": Count, "peak_step": Count | None},
+    **{"first_step": Count, "count": Count, "peak_step": Count | None, "level_step": Count | None},
 }
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _DEVICE = re.compile(r"[a-z][a-z0-9_]*(:[0-9]+)?")
@@ -306,12 +316,12 @@ def is_device(name: str) -> bool:
 
 def _row_of(line: Any) -> SampleRow:
     """The row of a ``_Line``; ValueError if it does not say which steps and which device it stands for."""
-    *sample, first_step, count, lowest, highest, peak_step = _values(line)
+    *sample, first_step, count, lowest, highest, peak_step, level_step = _values(line)
     if first_step is None or count is None or not is_device(line.device):
         raise ValueError("a row without its steps or its device")
     last = MemorySample(*sample)
     last = last._replace(rank=0) if last.rank is None else last
-    return SampleRow(first_step, count, lowest, highest, last, peak_step)
+    return SampleRow(first_step, count, lowest, highest, last, peak_step, level_step)
 
 
 def to_line(record: LogRecord) -> str:

@@ -293,6 +293,8 @@ class WatchedDevice(TypedDict):
     device: str
     verdict: FindingKind
     allocated: int | None
+    allocated_step: int | None
+    """Step after which it was read, if an earlier one than the last."""
     reserved: int | None
     peak: int | None
     peak_step: int | None

@@ -43,19 +43,23 @@ def note_line(note: str) -> str:
 
 
 def step_line(row: SampleRow) -> str:
-    """The last step of a row on one line: ``'step 250 · CPU memory · allocated 182.66 MiB, read earlier · ...'``."""
-    return f"step {row.sample.step} · {memory_line(row.sample, repeats_level=row.repeats_level)}"
+    """The last step of a row on one line: ``'step 250 · CPU memory · allocated 182.66 MiB (of step 236) · ...'``."""
+    return f"step {row.sample.step} · {memory_line(row.sample, level_step=row.level_step)}"
 
 
-def memory_line(sample: MemorySample, *, repeats_level: bool = False) -> str:
-    """One step's memory on one line; ``repeats_level``: whether its level is that of an earlier step.
+def level_note(level_step: int | None) -> str:
+    """``' (of step 236)'``: says behind a level that it was read after an earlier step than those beside it."""
+    return "" if level_step is None else f" (of step {level_step})"
+
+
+def memory_line(sample: MemorySample, *, level_step: int | None = None) -> str:
+    """One step's memory on one line; ``level_step``: step after which its level was read, if an earlier one.
 
     For example ``GPU 0 memory · allocated 45.12 GiB · reserved 47.00 GiB · peak 46.80 GiB (58 % of 80)``.
     """
-    earlier = ", read earlier" if repeats_level else ""
     parts = [f"{device_label(sample.device)} memory"]
     if sample.allocated is not None:
-        parts.append(f"allocated {format_bytes(sample.allocated)}{earlier}")
+        parts.append(f"allocated {format_bytes(sample.allocated)}{level_note(level_step)}")
     if sample.reserved is not None:
         parts.append(f"reserved {format_bytes(sample.reserved)}")
     peak = sample.peak

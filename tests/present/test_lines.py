@@ -91,12 +91,12 @@ def test_a_step_that_is_recorded_says_that_its_figures_hold_the_recording(make_s
 
 
 def test_a_level_of_an_earlier_step_says_so(make_sample: MakeSample) -> None:
-    # given a row in none of whose steps malloc was read, and one with a reading
+    # given a row whose level was read a while before its end, and one that was read at it
     sample = make_sample(250, 1.5, device="cpu")
-    repeated, read = SampleRow(241, 10, None, None, sample), SampleRow(241, 10, GIB, 2 * GIB, sample)
+    earlier, read = SampleRow(241, 10, None, None, sample, level_step=236), SampleRow(241, 10, GIB, 2 * GIB, sample)
     # when / then
-    assert step_line(repeated).startswith("step 250 · CPU memory · allocated 1.50 GiB, read earlier")
-    assert "earlier" not in step_line(read)
+    assert step_line(earlier).startswith("step 250 · CPU memory · allocated 1.50 GiB (of step 236) · reserved")
+    assert "of step" not in step_line(read)
 
 
 def test_the_memory_line_is_the_one_of_the_guide(make_sample: MakeSample) -> None:

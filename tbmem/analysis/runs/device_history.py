@@ -116,6 +116,8 @@ class DeviceHistory:
         self.rank = rank
         self.place = f"rank {rank} {device}"
         self.last: MemorySample | None = None
+        self.level_step: int | None = None
+        """Step after which the last sample's level was read, if an earlier one."""
         self.last_level: int | None = None
         """Allocated after the last step, without the profiler's memory if such a step is known."""
         self.judged = 0  # steps without a profiler's memory
@@ -130,6 +132,7 @@ class DeviceHistory:
     def add(self, row: SampleRow) -> None:
         """Add one row."""
         sample = self.last = row.sample
+        self.level_step = row.level_step
         self._peak.add_row(row)
         self.step_time.add(sample.step, sample.time, profiled=sample.profiled)
         if sample.holds_profiler:

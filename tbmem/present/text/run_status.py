@@ -13,7 +13,7 @@ from tbmem.analysis.runs.device_history import DeviceHistory
 from tbmem.analysis.runs.run_status import RankState, latest, rank_status, run_status, skipped_note, standing
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import gap_notes
-from tbmem.present.lines import SEPARATOR, device_label, finding_line, peak_word
+from tbmem.present.lines import SEPARATOR, device_label, finding_line, level_note, peak_word
 from tbmem.units import format_bytes, format_signed, format_speed
 
 _MORE = 6  # findings that are only named
@@ -65,6 +65,7 @@ def device_view(state: RankState, track: DeviceHistory) -> dict[str, Any]:
         "device": track.device,
         "verdict": state.verdict(track.device).value,
         **{name: getattr(track.last, name, None) for name in ("allocated", "reserved")},
+        "allocated_step": track.level_step,
         **{name: getattr(track.peak, field, None) for name, field in _PEAK.items()},
         "growth_per_step": state.growth_per_step(track),
         "levels": track.levels.parts(64),
@@ -130,8 +131,9 @@ def _device_lines(device: dict[str, Any], rank: dict[str, Any], several: bool, w
     first = Text.assemble(head, (bars, "cyan"), " ", (kind.label, _STYLES.get(kind, "yellow")), slope)
     words = {"peak": peak_word(device["peak_counter"])}
     keys = [key for key in ("allocated", "reserved", "peak", "headroom") if device[key] is not None]
-    own = {"peak": f" (tbmem {format_bytes(device['peak_own'])})"} if device["peak_own"] else {}
-    sizes = [f"{words.get(key, key)} {format_bytes(device[key])}{own.get(key, '')}" for key in keys]
+    own = f" (tbmem {format_bytes(device['peak_own'])})" if device["peak_own"] else ""
+    notes = {"peak": own, "allocated": level_note(device["allocated_step"])}
+    sizes = [f"{words.get(key, key)} {format_bytes(device[key])}{notes.get(key, '')}" for key in keys]
     lines = [first]
     if device["peaks"]:
         lines.append(Text.assemble(f"{'peaks':<{len(head)}}", (sparkline(device["peaks"], len(bars)), "cyan")))

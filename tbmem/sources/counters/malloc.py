@@ -19,9 +19,12 @@ _SHARE_OF_A_STEP, _EARLY_SHARE = 250e-6, 0.02
 """Seconds per step, or share of the time, that readings may take instead at the beginning, where a reading of every
 step counts: one takes 0.1 to 0.2 ms inside Lightning or the Hugging Face Trainer, and a spike of one step would else
 fall between two readings ..."""
-_CREDIT, _ON_CREDIT, _NOT_DEAR = 0.02, 120, 2e-3
-"""... until they have taken so many seconds in all (two thousand readings in a short loop of one's own), and there have
-been so many readings of at most so many seconds, after which a leak has shown, also on a slow machine."""
+_CREDIT = 0.02
+"""... until they have taken so many seconds in all (two thousand readings in a short loop of one's own) ..."""
+_DEAR_CREDIT, _ON_CREDIT, _NOT_DEAR = 0.24, 120, 10e-3
+"""... or so many, while there are no more than so many readings of at most so many seconds: after these a leak has
+shown, also on a slow machine, and where a graph that is kept makes a reading take milliseconds, the last one is a dozen
+steps old in a run of some hundred, not a hundred."""
 _SHORTEST_REST = 0.02
 """Seconds between two readings after that, however cheap they are, as between two of the resident peak: a sample of
 both takes 0.1 to 0.15 ms during a training run, which is 2 % of a step of 6 ms."""
@@ -84,13 +87,17 @@ class MallocHeap:
         self._allocated = figures[0]
         self._spent += lower
         self._readings += 1
-        if self._spent < _CREDIT or (self._readings < _ON_CREDIT and lower <= _NOT_DEAR):
+        if self._spent < _CREDIT or self._has_credit(lower):
             self._skips_left, pause = int(lower / _SHARE_OF_A_STEP), lower / _EARLY_SHARE
         else:
             pause = lower / _SHARE_OF_TIME
             self._skips_left, self.rest = _UNLIMITED, max(pause, _SHORTEST_REST)
         self._not_before = began + max(pause, self.rest)
         return _new_reading(DeviceReading, (*figures, *_NO_MORE))
+
+    def _has_credit(self, cost: float) -> bool:
+        """Whether readings of such a cost may still come as often as at the beginning."""
+        return self._readings < _ON_CREDIT and self._spent < _DEAR_CREDIT and cost <= _NOT_DEAR
 
     def meanwhile(self) -> tuple[int, int] | None:
         """Bytes handed out now and at the last reading, for another thread.

@@ -26,7 +26,7 @@ from tbmem.sources.runs.log_edges import head_of
 
 _LEFT_OUT = {
     *("device", "rank", "active", "inactive_split", "live_blocks", "alloc_retries", "ooms", "updated"),
-    *("host_available", "host_private", "workers_private", "host_heap"),
+    *("host_available", "host_private", "workers_private", "host_heap", "level_step"),
 }
 """Fields that no chart over a whole log shows."""
 COLUMNS = tuple(name for name in ROW_FIELDS if name not in _LEFT_OUT)

@@ -136,7 +136,7 @@ function figures(card) {
     [card.peak_word, bytes(card.peak), card.peak_step !== null && `step ${whole(card.peak_step)}`],
     card.peak_own > 0 && ["of this tbmem", bytes(card.peak_own)],
     ["headroom", bytes(card.headroom), card.capacity && `of ${bytes(card.capacity)}`],
-    ["allocated", bytes(card.allocated)],
+    ["allocated", bytes(card.allocated), card.allocated_step !== null && `of step ${whole(card.allocated_step)}`],
     ["reserved", bytes(card.reserved)],
     // of other memory it is noise, or what a cache took before it was full
     known(card.growth_per_step) && Math.abs(card.growth_per_step) >= 1 && GROWS.includes(card.verdict) && ["growth", `${signedBytes(card.growth_per_step)}/step`],

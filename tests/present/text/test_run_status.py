@@ -70,6 +70,18 @@ def test_eighty_columns(state: RankState) -> None:
     assert lines[3] == "  allocated 50.00 GiB · reserved 50.00 GiB · peak 60.00 GiB · headroom 20.00 GiB"
 
 
+def test_a_level_that_was_read_earlier_says_of_what_step_it_is(make_sample: MakeSample) -> None:
+    # given
+    row = SampleRow(91, 10, None, None, make_sample(100, 50.0, device="cpu"), level_step=84)
+    state = RankState()
+    state.add(MonitorLog(headers=[{"rank": 0, "started": 1000.0}], rows=[row]))
+    # when
+    view = run_view("mine", [state], now=1002.0)
+    # then
+    assert view["ranks"][0]["devices"][0]["allocated_step"] == 84
+    assert any("allocated 50.00 GiB (of step 84)" in line.plain for line in run_lines(view))
+
+
 def test_a_spike_is_seen_in_the_peaks(make_sample: MakeSample) -> None:
     # given a level that does not change, and one step whose peak is far above the others
     samples = [make_sample(step, 40.0, 70.0 if step == 6 else 45.0) for step in range(1, 9)]
