@@ -95,12 +95,17 @@ class MemoryCallback(Lifecycle):
         self._monitor: MemoryMonitor | None = None
         self._flight: FlightRecorder | None = None
         self._steps = 0
-        self._is_interrupted = False
+        self._is_interrupted = self._has_warned = False
         self._began = self._seconds = 0.0
         self._thread: int | None = None
-        self._has_warned = False
         # not the bound method, which would keep this callback alive
         self._at_exit = partial(_stop, weakref.ref(self))
+
+    def __enter__(self) -> MemoryCallback:
+        self.start()
+        if self._flight is not None:
+            self._flight.heed_sigterm()  # a trainer within the block restores this handler before the block ends
+        return self
 
     def __del__(self) -> None:
         # no thread if the configuration was wrong; a thread of another may not close the profiler

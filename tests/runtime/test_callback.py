@@ -6,6 +6,7 @@ import gzip
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -309,6 +310,34 @@ def test_start_and_stop_without_a_with_block(logdir: dict[str, Any], train_step:
 
     assert callback.summary is not None
     assert callback.summary.steps == 1
+
+
+@pytest.mark.parametrize("is_block", [True, False])
+def test_a_block_records_sigterm_from_its_beginning_and_start_from_the_first_step(
+    is_block: bool, logdir: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    # given a program with a handler of its own, which goes on
+    heard: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+    ours = signal.getsignal(signal.SIGTERM)
+    try:
+        # when the signal comes before the first step
+        memory = MemoryCallback(run=logdir)
+        if is_block:
+            with memory:
+                signal.raise_signal(signal.SIGTERM)
+        else:
+            memory.start()
+            signal.raise_signal(signal.SIGTERM)
+            memory.stop()
+        # then both hear it, and what was there is there again
+        assert heard == [signal.SIGTERM]
+        assert signal.getsignal(signal.SIGTERM) is ours
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (
+        "SIGTERM after step 0: all records are written; the program handles the signal" in _messages(caplog)
+    ) == is_block
 
 
 def test_a_program_that_forgets_to_stop_keeps_its_files(tmp_path: Path) -> None:

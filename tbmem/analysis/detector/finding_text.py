@@ -213,16 +213,17 @@ def spike(sample: MemorySample, event: ExcursionEvent, running: RunningAt = _UNK
         excursion = replace(excursion, may_be_more=0)
     first, last = excursion.first_step, excursion.last_step
     steps = f"step {first}" if first == last else f"steps {first} to {last}"
-    step, level = f"{steps}{note}", _level(channel, excursion)
+    level = _level(channel, excursion)
+    # what the resident peak shows of it depends on what malloc had kept free
+    step = f"{steps}{note} " + (f"allocated at least {format_bytes(allocated)} and " if allocated else "")
     if excursion.kept:
         more = f"{format_signed(excursion.height)} more than usual{_kept(excursion)}"
-        message = f"{step} needed {more}: it reached {level}, the usual is {format_bytes(excursion.usual)}"
+        message = f"{step}needed {more}: it reached {level}, the usual is {format_bytes(excursion.usual)}"
     else:
         verb = "held" if channel is Channel.ALLOCATED else "reached"
-        message = f"{step} {verb} {level}, {_above_usual(excursion)}{_kept(excursion)}"
+        message = f"{step}{verb} {level}, {_above_usual(excursion)}{_kept(excursion)}"
     file, sources = excursion.confirmation
     message += _held_after(event) + _left_out(excursion)
-    message += f"; it allocated at least {format_bytes(allocated)}" if allocated else ""
     # a recording names what the step held, better than what was running when a look at the stack came
     message += f" · {sources}" if sources.largest else _running(running)
     shows = "tbmem analyze shows what it holds"

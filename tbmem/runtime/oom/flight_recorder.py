@@ -103,7 +103,6 @@ class FlightRecorder:
     def heed_sigterm(self) -> None:
         """Handle SIGTERM from now on, also where another handler has taken the place of this one."""
         if self._config.sigterm:
-            forget_sigterm(self._run.flush)
             on_sigterm(self._run.flush)
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """Explains a failed request or an out-of-memory exception in a OomReport.
 
-Nothing is allocated on a device, and the search for live objects is limited to half a second.
+Nothing is allocated on a device, and the search for live objects is limited to a second of a processor.
 """
 
 from __future__ import annotations

@@ -47,10 +47,12 @@ class _Handler:
 def on_sigterm(flush: Flush) -> None:
     """Call ``flush``, with whether the process ends now, at SIGTERM, until ``forget_sigterm``.
 
-    Has no effect outside the main thread, and if the signal is ignored or handled by a C library.
+    Called again, it takes the place of a handler that was set since. Has no effect outside the main thread, and if the
+    signal is ignored or handled by a C library.
     """
     if threading.current_thread() is not threading.main_thread():
         return
+    forget_sigterm(flush)
     handler = _Handler.installed
     if handler is None or handler.pid != Process.number:
         previous: Any = signal.getsignal(signal.SIGTERM)

@@ -102,7 +102,7 @@ def test_a_spike_says_what_looks_have_seen_it_allocate() -> None:
     findings = detector.update_all(_run_with_a_spike())
     # then
     [spike] = [one for one in findings if one.kind is FindingKind.SPIKE]
-    assert "; it allocated at least 600.00 MiB" in spike.message
+    assert " allocated at least 600.00 MiB and reached a " in spike.message
     assert spike.evidence["allocated_bytes"] == 600 * MIB
 
 
@@ -116,7 +116,7 @@ def test_a_step_that_only_looks_have_seen_high_is_a_spike_beside_another() -> No
     # then
     assert (hidden.kind, hidden.first_step, hidden.evidence["height_bytes"]) == (FindingKind.SPIKE, 55, 400 * MIB)
     assert hidden.message.startswith(
-        "step 55 needed +400.00 MiB more than usual, 400.00 MiB of it in memory that malloc"
+        "step 55 allocated at least 400.00 MiB and needed +400.00 MiB more than usual, 400.00 MiB of it in memory"
     )
     assert detector.verdict().message.endswith(" · the largest of 2: steps 45, 55")
 
