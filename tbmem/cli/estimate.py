@@ -66,7 +66,7 @@ def command(
 ) -> None:
     """Estimate the memory of a training run before it starts, without a GPU."""
     from tbmem.api.estimate import estimate
-    from tbmem.present.text.estimate import alternative_lines, estimate_lines
+    from tbmem.present.text.estimate import estimate_lines
 
     if model_argument is not None and model is not None:
         raise UsageError(f"{model_argument}: the model is named by --model as well; leave one out")
@@ -75,13 +75,14 @@ def command(
         raise UsageError("no model: say llama-7b, file.py:factory or a config.json. Try 'tbmem estimate --help'")
     options, origin = with_environment(options, os.environ)
     hint = "" if alternatives is False else "; --no-alternatives leaves out what would make it fit"
-    shown: list[str] = []
+    shown = ""
 
     def show(first: Any) -> None:
         """The estimate itself at once: what would make it fit may take minutes."""
+        nonlocal shown
         if not as_json:
-            shown.extend(estimate_lines(first))
-            typer.echo("\n".join(shown))
+            shown = "\n".join((*estimate_lines(first), ""))
+            typer.echo(shown, nl=False)
 
     with waiting(f"estimating {name}", hint, show=show):
         result = inspect.unwrap(estimate)(  # whose errors name the command's options
@@ -93,9 +94,8 @@ def command(
             variants=variants,
             **options,
         )
-    later = [*alternative_lines(result), *(f"wrote {file}" for file in result.files)]
-    text = "\n".join(later) if shown else str(result)
-    typer.echo(result.to_json() if as_json else "\n".join(filter(None, (text, origin))))
+    text = f"{result}\n".removeprefix(shown) + (f"{origin}\n" if origin else "")
+    typer.echo(f"{result.to_json()}\n" if as_json else text, nl=False)
     raise typer.Exit(0 if result.fits else 1)
 
 

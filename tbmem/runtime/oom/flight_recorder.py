@@ -91,7 +91,7 @@ class FlightRecorder:
         self._before: tuple[float, int] | None = None
         self._limit: Limit | None = None  # the host's nearest one, as of the last look at it
         self._reserve: mmap.mmap | None = None
-        self._keeps_reserve, self._given_back = True, 0
+        self._given_back: int | None = None  # bytes of it, once it is no longer kept
         self._near_file = ""
 
     def open(self, run: Run) -> None:
@@ -147,7 +147,7 @@ class FlightRecorder:
     def look_at_host(self, limit: Limit) -> None:
         """Warn once, with a report, when the host's or container's memory is nearly exhausted: its tightest limit."""
         has_room = limit.counts_addresses and limit.free > 2 * _RESERVE
-        if self._reserve is None and self._keeps_reserve and has_room:
+        if self._reserve is None and self._given_back is None and has_room:
             with contextlib.suppress(OSError):  # other threads may have taken what was free
                 self._reserve = mmap.mmap(-1, _RESERVE)
         self._limit = limit
@@ -157,10 +157,10 @@ class FlightRecorder:
             self._guard.run(PART, self._report_near, self._host())
 
     def _give_back(self) -> None:
-        reserve, self._reserve, self._keeps_reserve = self._reserve, None, False
+        reserve, self._reserve = self._reserve, None
         if reserve is not None:
             reserve.close()
-            self._given_back = _RESERVE
+        self._given_back = self._given_back or (0 if reserve is None else _RESERVE)
 
     def _is_near(self, limit: Limit) -> bool:
         now = time.monotonic()
@@ -202,7 +202,7 @@ class FlightRecorder:
 
     def _look_back(self, error: BaseException) -> OomReport:
         situation = self._run.situation()
-        report = self._guard.run(PART, lambda: _shortages().error_report(error, situation, self._given_back))
+        report = self._guard.run(PART, lambda: _shortages().error_report(error, situation, self._given_back or 0))
         return report or self._brief_report(error, situation)
 
     def _brief_report(self, error: BaseException, situation: RunContext) -> OomReport:
