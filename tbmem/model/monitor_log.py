@@ -35,7 +35,7 @@ _STALE_SECONDS = 5.0
 """Age of a reading of malloc above which it is no longer said to be the level: in a heap of a million holes one takes a
 quarter of a second, and comes once in minutes."""
 _FRESH_SECONDS = 0.1
-"""Age of a reading of malloc up to which the row does not say of what step it is: in a long run one comes every 20 ms."""
+"""Age of a reading of malloc up to which a row does not say of what step it is: a long run reads every 20 ms."""
 _NAMED_GAPS = 3
 ROW_FIELDS = (
     *MemorySample._fields,
