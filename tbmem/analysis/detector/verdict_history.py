@@ -20,18 +20,12 @@ _NAMED = 5  # steps with spikes that a verdict names
 
 
 def worst_spike(spikes: Sequence[Finding]) -> Finding:
-    """The one that reached highest above the usual, or is known to have allocated more than any other reached.
+    """The one that allocated most, where that is known of all; else the one that is highest by what is known.
 
-    Of those that are about as large it is the one with the highest peak, which is the run's. Its message names the
-    steps of the others.
+    Its message names the steps of the others.
     """
-    largest = max(spikes, key=_size)
-    alike = [
-        spike
-        for spike in spikes
-        if spike.evidence.get("channel") == largest.evidence.get("channel") and _size(spike) >= _ALIKE * _size(largest)
-    ]
-    worst = max(alike, key=lambda spike: spike.evidence.get("peak_bytes", 0))
+    is_measured = all("allocated_bytes" in spike.evidence for spike in spikes)
+    worst = max(spikes, key=lambda spike: spike.evidence["allocated_bytes"]) if is_measured else _highest(spikes)
     steps = sorted({spike.first_step for spike in spikes})
     if len(steps) == 1:
         return worst
@@ -39,6 +33,20 @@ def worst_spike(spikes: Sequence[Finding]) -> Finding:
     others = f"{len(steps)}: steps {', '.join(map(str, steps))}" if is_few else f"more than {_NAMED}"
     told = f" · the largest of {others}{_allocated(spikes, steps) if is_few else ''}"
     return replace(worst, message=f"{worst.message}{told}")
+
+
+def _highest(spikes: Sequence[Finding]) -> Finding:
+    """The one that reached highest above the usual, or is known to have allocated more than any other reached.
+
+    Of those that are about as large it is the one with the highest peak, which is the run's.
+    """
+    largest = max(spikes, key=_size)
+    alike = [
+        spike
+        for spike in spikes
+        if spike.evidence.get("channel") == largest.evidence.get("channel") and _size(spike) >= _ALIKE * _size(largest)
+    ]
+    return max(alike, key=lambda spike: spike.evidence.get("peak_bytes", 0))
 
 
 def _allocated(spikes: Sequence[Finding], steps: Sequence[int]) -> str:

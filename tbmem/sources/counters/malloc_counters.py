@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 Bytes = tuple[int, int]
@@ -32,7 +32,11 @@ def find_counters() -> MallocCounters | None:
         return None
     malloc.restype, malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
     free.restype, free.argtypes = None, [ctypes.c_void_p]
-    for counters in _available(libc):
+    for find in (_glibc, _jemalloc, _tcmalloc):
+        try:
+            counters = find(libc)
+        except (AttributeError, LookupError):
+            continue
         before, _ = counters()
         block = malloc(_PROBE)
         after, _ = counters()
@@ -40,14 +44,6 @@ def find_counters() -> MallocCounters | None:
         if after - before >= _PROBE:
             return counters
     return None
-
-
-def _available(libc: Any) -> Iterator[MallocCounters]:
-    for find in (_glibc, _jemalloc, _tcmalloc):
-        try:
-            yield find(libc)
-        except (AttributeError, LookupError):
-            continue
 
 
 def _glibc(libc: Any) -> MallocCounters:

@@ -127,6 +127,17 @@ def test_a_verdict_of_several_spikes_says_what_each_allocated_where_that_is_know
     assert message == f" · the largest of 3: steps 83, 171, 262{each}"
 
 
+def test_of_spikes_whose_allocated_bytes_are_known_the_largest_is_the_one_that_allocated_most() -> None:
+    # given three large batches, of which the last is on top of what malloc has kept of the second
+    def spike(step: int, height: int, allocated: int, peak: int) -> Finding:
+        found = finding(FindingKind.SPIKE, step, height=height * MIB)
+        return replace(found, evidence={**found.evidence, "allocated_bytes": allocated * MIB, "peak_bytes": peak * MIB})
+
+    spikes = [spike(120, 190, 189, 600), spike(187, 300, 315, 715), spike(270, 310, 252, 722)]
+    # when / then
+    assert worst_spike(spikes).first_step == 187
+
+
 @pytest.mark.parametrize(("height", "stands"), [(8 * MIB, False), (40 * MIB, True)])
 def test_a_small_part_of_a_spike_that_stays_is_no_level_of_its_own(height: int, stands: bool) -> None:
     # given an evaluation, of which a library keeps a buffer
