@@ -65,7 +65,7 @@ class SampleRow:
         return self.allocated_max if levels else self.sample.highest
 
     @property
-    def read(self) -> MemorySample:
+    def as_read(self) -> MemorySample:
         """The sample with what was read in its steps alone, without a level that is that of an earlier row."""
         repeats = self.level_step is not None and self.level_step < self.first_step
         return self.sample._replace(allocated=None, reserved=None) if repeats else self.sample

@@ -94,7 +94,7 @@ class ScalarSink:
 
     def write(self, records: Sequence[LogRecord]) -> None:
         """Queue the values of each row of samples."""
-        samples = [record.read for record in records if isinstance(record, SampleRow)]
+        samples = [record.as_read for record in records if isinstance(record, SampleRow)]
         self._devices.update([sample.device for sample in samples])
         encoded = self._encoder.records(samples, several=len(self._devices) > 1)
         self.file.put(Record(data, must=False) for data in encoded)

@@ -247,7 +247,7 @@ class MetricSinks:
         for row in rows:
             self._peaks.setdefault(row.sample.device, RunPeak()).add_row(row)
         for step, group in groupby(rows, lambda row: row.sample.step):
-            items.append(self._point(step, [row.read for row in group]))
+            items.append(self._point(step, [row.as_read for row in group]))
         findings = [record for record in records if isinstance(record, Finding)]
         for finding in findings:
             if finding.device in self._peaks:

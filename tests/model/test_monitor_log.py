@@ -355,7 +355,7 @@ def test_a_row_says_of_what_step_a_level_is_that_was_read_a_while_before_its_end
     soon, after = builder.add([first, later[0], later[1]]), builder.add(later[2:])
     # then both name it, and only the row in which it was read has it as its own
     assert [row.level_step for row in (*soon, *after)] == [1, 1]
-    assert [row.read.allocated for row in (*soon, *after)] == [40 * GIB, None]
+    assert [row.as_read.allocated for row in (*soon, *after)] == [40 * GIB, None]
     # a reading at the end, or just before, needs no words
     assert build([first, later[0]]).level_step is None
 

@@ -31,7 +31,7 @@ def worst_spike(spikes: Sequence[Finding]) -> Finding:
         return worst
     is_few = len(steps) <= _NAMED
     others = f"{len(steps)}: steps {', '.join(map(str, steps))}" if is_few else f"more than {_NAMED}"
-    told = f" · the largest of {others}{_allocated(spikes, steps) if is_few else ''}"
+    told = f" · the largest of {others}{_allocated(spikes) if is_few and is_measured else ''}"
     return replace(worst, message=f"{worst.message}{told}")
 
 
@@ -49,11 +49,10 @@ def _highest(spikes: Sequence[Finding]) -> Finding:
     return max(alike, key=lambda spike: spike.evidence.get("peak_bytes", 0))
 
 
-def _allocated(spikes: Sequence[Finding], steps: Sequence[int]) -> str:
-    """What each of some steps has allocated, where that is known of all."""
-    known = {spike.first_step: spike.evidence.get("allocated_bytes") for spike in spikes}
-    sizes = [format_bytes(size) for step in steps if (size := known[step]) is not None]
-    return f", which allocated at least {', '.join(sizes)}" if len(sizes) == len(steps) else ""
+def _allocated(spikes: Sequence[Finding]) -> str:
+    """What the step of each has allocated, by step."""
+    known = {spike.first_step: spike.evidence["allocated_bytes"] for spike in spikes}
+    return f", which allocated at least {', '.join(format_bytes(known[step]) for step in sorted(known))}"
 
 
 def _size(spike: Finding) -> int:

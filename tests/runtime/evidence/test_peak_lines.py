@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -341,8 +342,8 @@ def test_an_evaluation_is_no_problem_as_such(tmp_path: Path) -> None:
     (log,) = tmp_path.glob("runs/*/plugins/tbmem/monitor.jsonl")
     ended = read_monitor_log(log)
     spikes = [finding for finding in ended.findings if finding.kind is FindingKind.SPIKE]
-    assert spikes[0].message.startswith("step 50 (in an evaluation: the model was in eval mode) ")
-    assert " reached a resident peak of " in spikes[0].message
+    allocated = r"(allocated at least \d+\.\d\d MiB and )?"  # not on a busy machine
+    assert re.match(rf"step 50 \(in an evaluation: the model was in eval mode\) {allocated}reached ", spikes[0].message)
     assert {(spike.evidence["phase"], spike.severity) for spike in spikes} == {("evaluation", Severity.INFO)}
     assert ended.end is not None
     (verdict,) = ended.end["verdicts"]
