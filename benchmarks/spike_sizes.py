@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from itertools import permutations
+from itertools import pairwise, permutations
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -80,7 +80,23 @@ def long_sequences() -> Step:
     return step
 
 
-KINDS = {each.__name__: each for each in (transformer, convolutions, long_sequences)}
+def layers() -> Step:
+    """Layers whose tensors of some mebibytes leave holes in malloc's heap: the resident peak is far above the need."""
+    sizes = (128, 512, 512, 512)
+    hidden = [part for inputs, outputs in pairwise(sizes) for part in (nn.Linear(inputs, outputs), nn.ReLU())]
+    model = nn.Sequential(*hidden, nn.Linear(512, 10))
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def step(size: float) -> None:
+        inputs = torch.randn(256 if size == USUAL else int(800 * size), 128)
+        F.cross_entropy(model(inputs), torch.randint(0, 10, (len(inputs),))).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+KINDS = {each.__name__: each for each in (transformer, convolutions, long_sequences, layers)}
 
 
 def train(kind: str, sizes: tuple[float, ...], steps: int) -> None:

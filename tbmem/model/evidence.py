@@ -25,12 +25,17 @@ class Suspicion:
     device: str
     rank: int = 0
     channel: Channel
-    first_step: int  # where the growth begins
+    first_step: int
+    """The step of the level from which the growth is counted."""
     last_step: int
     base: int
     level: int
     bytes_per_step: float
     judged_steps: int
+    began: int
+    """The first step that kept something, as far as it is known."""
+    may_be_earlier: bool = False
+    """Whether steps before it may have kept something too: the level rose there as well, or is not known."""
     gap: int = 1  # steps between two increases: 1 where every step adds something
     from_the_start: bool = False
     """Whether it was growing when the detector began: the growth is probably as old as the run."""
@@ -160,6 +165,8 @@ class RunningAt:
     """Whether a module ran in eval mode that is trained before or after."""
     allocated: int | None = None
     """Bytes that were allocated then beyond those at the end of the step before; ``None`` where too few looks tell."""
+    is_followed: bool = False
+    """Whether looks at the step were never far apart, so that they can have missed a short peak only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,6 +44,7 @@ def test_a_suspicion_counts_from_its_base() -> None:
         device="cpu",
         channel=Channel.HOST,
         first_step=1,
+        began=1,
         last_step=9,
         base=100,
         level=350,

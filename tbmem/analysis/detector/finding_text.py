@@ -8,6 +8,7 @@ from typing import Any
 
 from tbmem.analysis.detector.forecast import Forecast, resident_reason
 from tbmem.analysis.detector.spike_test import Excursion, ExcursionEvent
+from tbmem.analysis.detector.trend import since
 from tbmem.analysis.diagnosis.advice import (
     ADVICE,
     ADVICE_ON_EVALUATION,
@@ -51,7 +52,10 @@ _EVALUATION = "evaluation", " (in an evaluation: the model was in eval mode)"
 """The same of a step whose peak was in a call of a module that trains at other times."""
 _MANY_TIMES = 10  # times the usual from which on a height is not given in per cent
 _STANDS, _STANDS_STEPS = 0.5, 50  # of its length, and steps, for which growth that stands still is said to do so
-_NEAR_THE_PEAK = 0.8  # part of a spike's height from which on what looks have seen it allocate is about it
+_NEAR_THE_PEAK, _FOLLOWED = 0.8, 0.4
+"""Parts of a spike's height from which on what looks have seen it allocate is about it: in general, and where no long
+part of the step is unseen. What the resident peak is beyond it are holes in malloc's heap then: tensors of tens of
+mebibytes are aligned, so that one does not fit into the hole that another of its size has left."""
 _AT_ONCE = 0.1  # part of the growth from which on what came with a single rise is mentioned
 PART_OF_RATE = {"alive_bytes_per_step", "heap_bytes_per_step"}
 """Evidence of leaks on the CPU of whose rate malloc shows a part: what is alive, or in malloc's heap."""
@@ -78,7 +82,7 @@ def leak(
     """
     subject = "" if seen.channel is Channel.ALLOCATED else f"{_SUBJECTS[seen.channel]} "
     subject = subject if alive is None or is_held else f"{_SUBJECTS[Channel.HOST]} "
-    rate = f"{format_signed(round(seen.bytes_per_step))}/step since step {seen.first_step}"
+    rate = f"{format_signed(round(seen.bytes_per_step))}/step {_since(seen)}"
     at_once = f", {format_bytes(seen.at_once)} of it at once" if seen.at_once > _AT_ONCE * seen.growth else ""
     grown = f"{_grown(seen)} by step {seen.last_step}{at_once}"
     explained = seen if alive is None or is_held else alive
@@ -113,7 +117,7 @@ def leak(
     evidence |= _additions_facts(seen, in_workers)
     advice = conclusion.advice if conclusion is not None else LEAK_IN_WORKERS * (seen.channel is Channel.WORKERS)
     severity, message = Severity.CRITICAL, " · ".join(parts)
-    return make_finding(FindingKind.LEAK, sample, message, evidence, seen.first_step, severity=severity, advice=advice)
+    return make_finding(FindingKind.LEAK, sample, message, evidence, seen.began, severity=severity, advice=advice)
 
 
 def _out_of_memory(ahead: Forecast) -> str:
@@ -152,15 +156,15 @@ def _additions_facts(seen: Suspicion, in_workers: WorkerCode) -> dict[str, Any]:
 def suspect(sample: MemorySample, seen: Suspicion) -> Finding:
     """Growth that may be a leak."""
     growth = f"{_SUBJECTS[seen.channel]} grows by {format_bytes(seen.bytes_per_step)} per step"
-    message = f"{growth} since step {seen.first_step}: it may be a leak"
-    return make_finding(FindingKind.SUSPECT, sample, message, _numbers(seen), seen.first_step)
+    message = f"{growth} {_since(seen)}: it may be a leak"
+    return make_finding(FindingKind.SUSPECT, sample, message, _numbers(seen), seen.began)
 
 
 def dismissed(sample: MemorySample, seen: Suspicion, reason: str, facts: Mapping[str, Any]) -> Finding:
     """A suspicion has come to nothing; ``reason`` is a clause, ``facts`` are what the evidence showed."""
     message = f"{_SUBJECTS[seen.channel]} grew by {format_signed(seen.growth)}: no leak, {reason}"
     evidence = {**_numbers(seen), "reason": reason, **facts}
-    return make_finding(FindingKind.DISMISSED, sample, message, evidence, seen.first_step)
+    return make_finding(FindingKind.DISMISSED, sample, message, evidence, seen.began)
 
 
 def retracted(sample: MemorySample, seen: Suspicion, conclusion: Conclusion | None, *, fell: bool) -> Finding:
@@ -194,14 +198,14 @@ def growing(
     is_dismissed = conclusion is not None and conclusion.outcome is Outcome.DISMISSED
     reason = conclusion.reason if conclusion is not None and is_dismissed else "not long enough to call it a leak"
     growth = f"{_SUBJECTS[seen.channel]} grows by {format_bytes(seen.bytes_per_step)} per step"
-    since = f"{growth} since step {seen.first_step} ({_grown(seen)} so far)"
+    so_far = f"{growth} {_since(seen)} ({_grown(seen)} so far)"
     still = sample.step - seen.last_step
     stands = still >= max(_STANDS * (seen.last_step - seen.first_step), _STANDS_STEPS)
     ended = (f"it has not gone on since step {seen.last_step}",) if stands else ()
-    message = " · ".join((since, *ended, reason, *_place(seen, in_workers)))
+    message = " · ".join((so_far, *ended, reason, *_place(seen, in_workers)))
     evidence = {**_numbers(seen), **({} if conclusion is None else conclusion.evidence)}
     evidence |= {**_additions_facts(seen, in_workers), **({"ended_step": seen.last_step} if stands else {})}
-    return make_finding(FindingKind.GROWING, sample, message, evidence, seen.first_step)
+    return make_finding(FindingKind.GROWING, sample, message, evidence, seen.began)
 
 
 def spike(sample: MemorySample, event: ExcursionEvent, running: RunningAt = _UNKNOWN) -> Finding:
@@ -298,8 +302,8 @@ def _left_out(excursion: Excursion) -> str:
 
 def _allocated(channel: Channel, excursion: Excursion, at: RunningAt) -> int:
     """Bytes that looks have seen allocated in the steps of a resident peak; 0 where none came near it."""
-    seen = at.allocated or 0
-    return seen if channel is Channel.HOST and seen >= _NEAR_THE_PEAK * excursion.height else 0
+    seen, part = at.allocated or 0, _FOLLOWED if at.is_followed else _NEAR_THE_PEAK
+    return seen if channel is Channel.HOST and seen >= part * excursion.height else 0
 
 
 def _held_facts(event: ExcursionEvent) -> dict[str, int]:
@@ -385,17 +389,21 @@ def no_steps() -> Finding:
     return make_finding(FindingKind.WARMUP, MemorySample(step=0, time=0.0, device=""), "no step was recorded", {}, 0)
 
 
+def _since(seen: Suspicion) -> str:
+    return since(seen.began, may_be_earlier=seen.may_be_earlier)
+
+
 def _grown(seen: Suspicion) -> str:
-    """``'+38.00 MiB'``, ``'+38.00 MiB in 38 evaluated steps'`` where others lie between."""
-    growth = format_signed(seen.growth)
-    all_judged = seen.judged_steps == seen.last_step - seen.first_step
-    return growth if all_judged else f"{growth} in {seen.judged_steps} evaluated steps"
+    """``'+38.00 MiB'``, ``'+38.00 MiB in 38 evaluated steps of 41'`` where others lie between."""
+    growth, steps = format_signed(seen.growth), seen.last_step - seen.first_step
+    return growth if seen.judged_steps == steps else f"{growth} in {seen.judged_steps} evaluated steps of {steps}"
 
 
 def _numbers(suspicion: Suspicion) -> dict[str, Any]:
     return {
         "channel": suspicion.channel.value,
         "bytes_per_step": round(suspicion.bytes_per_step),
+        "may_be_earlier": suspicion.may_be_earlier,
         "growth_bytes": suspicion.growth,
         "judged_steps": suspicion.judged_steps,
         "floor_first_bytes": suspicion.base,

@@ -81,7 +81,7 @@ class GrowthChannel:
                 part, number, high = corrected, blocks, tops
             self._recent.extend(part)
             self._recent_steps.extend(steps[start:stop])
-            mark = self._block.add(steps[start], part, high, number)
+            mark = self._block.add(steps[start:stop], part, high, number)
             if mark is not None:
                 events += self._judge(mark, steps[min(stop, count) - 1])
             start, stop = stop, stop + self.block_steps
@@ -199,6 +199,8 @@ class GrowthChannel:
             rank=sample.rank,
             channel=self.channel,
             first_step=trend.first.step,
+            began=trend.began,
+            may_be_earlier=trend.may_be_earlier and trend.began > 1,
             last_step=trend.last.step,
             base=level - round(trend.growth),
             level=level,

@@ -104,13 +104,15 @@ class GrowthTest:
         part = known[-count:]
         if part[-1].tick < self._not_before or self._is_cycle(part) or is_explained(part, known):
             return None
-        self.trend = Trend.over(part, 0)
+        self.trend = Trend.over(part, 0, self.marks)
         return Change.SUSPECTED
 
     def confirm_early(self) -> Change | None:
         """Memory is about to run out: what the last blocks show is certain enough."""
         part = self.marks.at(0)[-_STEEP:]
-        return Change.CERTAIN if not self._is_cycle(part) and self._make_certain(Trend.over(part, 0)) else None
+        return (
+            Change.CERTAIN if not self._is_cycle(part) and self._make_certain(Trend.over(part, 0, self.marks)) else None
+        )
 
     def leave_open(self) -> None:
         """Note that the evidence did not decide about the growth that stands: it may be suspected again later."""
@@ -190,14 +192,14 @@ class GrowthTest:
             return None
         if growth >= self._least(known[0].level):
             climbing = self._certain(known)
-            if climbing is not None and self._make_certain(Trend.over(climbing, scale)):
+            if climbing is not None and self._make_certain(Trend.over(climbing, scale, self.marks)):
                 return Change.CERTAIN
         if trend is not None or last.tick < self._not_before:
             return None
         climbing = self._suspect(known, scale)
         if climbing is None:
             return None
-        self.trend = Trend.over(climbing, scale)
+        self.trend = Trend.over(climbing, scale, self.marks)
         return Change.SUSPECTED
 
     def _make_certain(self, match: Trend) -> bool:

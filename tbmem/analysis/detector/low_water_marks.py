@@ -15,6 +15,7 @@ BLOCK = 4
 MARKS_PER_SCALE = 24
 SCALES = 10
 """Blocks are 4 to 2048 steps long; memory is bounded by MARKS_PER_SCALE * SCALES marks."""
+_SAME = 4 << 10  # bytes by which levels of a block may differ that count as its lowest: small objects come and go
 _LIFTS = 64  # blocks whose height above their low-water mark is remembered
 
 
@@ -28,6 +29,7 @@ class LowWaterMark(NamedTuple):
     work: int | None = None
     """Distance of the peak from the level: what the steps themselves need. ``None`` where peaks are unknown."""
     left_out: int = 0  # steps before it that were not judged
+    until: int = 0  # the last step of the block at about that level
 
     @property
     def point(self) -> Point:
@@ -64,6 +66,11 @@ class LowWaterMarks:
         """The last marks of blocks of ``BLOCK * 2**scale`` steps, oldest first."""
         return list(self._scales[scale])
 
+    def before(self, mark: LowWaterMark) -> LowWaterMark | None:
+        """The mark before another one, as finely as it is remembered; ``None`` for the first."""
+        known = ([each for each in marks if each.step < mark.step] for marks in self._scales)
+        return next((marks[-1] for marks in known if marks), None)
+
     def level_at(self, step: int) -> float | None:
         """The mark at a step in the past, as finely as it is remembered, in bytes; before the first one, that."""
         for marks in self._scales:
@@ -76,7 +83,8 @@ def _merge(first: LowWaterMark, second: LowWaterMark) -> LowWaterMark:
     """The mark of two consecutive blocks."""
     blocks = None if first.blocks is None or second.blocks is None else min(first.blocks, second.blocks)
     work = None if first.work is None or second.work is None else min(first.work, second.work)
-    return LowWaterMark(min(first.level, second.level), first.step, second.tick, blocks, work, first.left_out)
+    until = second.until if second.level <= first.level + _SAME else first.until
+    return LowWaterMark(min(first.level, second.level), first.step, second.tick, blocks, work, first.left_out, until)
 
 
 def levels(marks: Sequence[LowWaterMark]) -> list[float]:
@@ -104,7 +112,7 @@ class StepBlock:
         self.lifts: deque[float] = deque(maxlen=_LIFTS)
         """How far each of the last blocks reached above its mark, in bytes."""
         self._last = math.nan  # the level of the block before
-        self._passed = self._first = self._read = 0
+        self._passed = self._first = self._until = self._read = 0
         self._unread = self._unread_before = 0  # steps since the last reading, and before the open block's first
         self._low: float | None = None
         self._bottom = self._top = 0.0
@@ -116,21 +124,23 @@ class StepBlock:
         return max(self.steps - self._passed, 1)
 
     def add(
-        self, step: int, levels: Sequence[float], tops: Sequence[float], blocks: Sequence[int] | None
+        self, steps: Sequence[int], levels: Sequence[float], tops: Sequence[float], blocks: Sequence[int] | None
     ) -> LowWaterMark | None:
         """Add steps that were all read, no more than there is ``room`` for; returns the block's mark once complete.
 
-        ``step`` is the first of them; levels are corrected, ``tops`` are how high each step reached, in bytes.
+        Levels are corrected, ``tops`` are how high each step reached, in bytes.
         """
         low, top = min(levels), max(tops)
         bottom = low if tops is levels else min(tops)
         if self._low is None:
-            self._first, self._low, self._bottom, self._top = step, low, bottom, top
+            self._first, self._low, self._bottom, self._top = steps[0], low, bottom, top
             self._unread_before = self._unread
         else:
             self._low = low if low < self._low else self._low
             self._bottom = bottom if bottom < self._bottom else self._bottom
             self._top = top if top > self._top else self._top
+        lowest = [step for step, level in zip(steps, levels, strict=True) if level <= self._low + _SAME]
+        self._until = lowest[-1] if lowest else self._until
         if blocks is not None:
             count = min(blocks)
             self._blocks = count if self._blocks is None else min(self._blocks, count)
@@ -156,7 +166,7 @@ class StepBlock:
 
     def _close(self, low: float) -> LowWaterMark:
         level, work = self.splice.join(self._first, low, self._unread_before).level, round(self._bottom - low)
-        mark = LowWaterMark(level, self._first, self.ticks, self._blocks, work, self.splice.steps)
+        mark = LowWaterMark(level, self._first, self.ticks, self._blocks, work, self.splice.steps, self._until)
         # one reading has no spread of its own: where counters are rationed, two blocks show what levels differ by
         is_single = self._read == 1 and self.steps > 1 and not math.isnan(self._last)
         self.lifts.append(max(self._top - low, abs(level - self._last) if is_single else 0.0))
@@ -183,7 +193,7 @@ class MarkedSeries:
         start, stop = 0, self._block.room
         while start < len(values):
             part = values[start:stop]
-            mark = self._block.add(steps[start], part, part, None)
+            mark = self._block.add(steps[start:stop], part, part, None)
             if mark is not None:
                 self._marks.add(mark)
                 self.last_step = mark.step

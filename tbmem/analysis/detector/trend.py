@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
 
-from tbmem.analysis.detector.low_water_marks import LowWaterMark
+from tbmem.analysis.detector.low_water_marks import LowWaterMark, LowWaterMarks
 
 _FLAT = 0.02  # share of the growth by which a mark may lie above the first one and still be before the trend
 _OUTGROWN = 2.0  # factor by which explained growth must have gone on, in bytes and in steps, to be suspected again
-_PACE = 0.5  # share of its former pace at which unexplained growth must have gone on to be suspected again
+_PACE = 0.5
+"""Share of its pace at which unexplained growth must have gone on to be suspected again, or have gone on before it."""
 _LATE = 1.35  # the same in steps for growth whose end is estimated: a buffer that episodes of different lengths fill
 _JUMP = 0.45  # largest single rise, as a share of the growth: above it memory has changed its level once, not grown
 _HALF = 0.2  # smallest growth in either half, as a share of the growth: below it a ramp has ended, or just begun
@@ -47,16 +48,31 @@ class Trend:
     lasting: bool = False  # it stays a leak even when it does not go on
     outgrown_at: tuple[float, float] = (0.0, 0.0)  # level in bytes and step from which on it is no longer explained
     left_at: tuple[float, int] = (0.0, 0)  # level in bytes and judged step when the evidence did not decide
+    may_be_earlier: bool = False  # whether the marks before it climb as well, or none is known
 
     @classmethod
-    def over(cls, marks: Sequence[LowWaterMark], scale: int) -> Trend:
-        """The trend that climbing marks of a scale show."""
+    def over(cls, marks: Sequence[LowWaterMark], scale: int, known: LowWaterMarks) -> Trend:
+        """The trend that climbing marks of a scale show; ``known``: all that are remembered."""
         first, growth = marks[0], marks[-1].level - marks[0].level
         for mark in marks:
             if mark.level - marks[0].level > _FLAT * growth:
                 break
             first = mark
-        return cls(first, marks[-1], scale, len(marks))
+        trend = cls(first, marks[-1], scale, len(marks))
+        before = known.before(first)
+        trend.may_be_earlier = before is None or trend.climbs_as_well(before)
+        return trend
+
+    def climbs_as_well(self, before: LowWaterMark) -> bool:
+        """Whether the level rose from an earlier mark to its first one at half its pace at least."""
+        pace = self.growth / max(self.last.point.step - self.first.point.step, 1)
+        lasted = self.first.point.step - before.point.step
+        return self.first.level - before.level >= _PACE * pace * lasted
+
+    @property
+    def began(self) -> int:
+        """The first step that kept something, as far as it is known."""
+        return self.first.step if self.may_be_earlier else max(self.first.until, self.first.step) + 1
 
     @property
     def growth(self) -> float:
@@ -70,7 +86,7 @@ class Trend:
     def join(self, other: Trend) -> None:
         """Extend it by the same growth seen over more steps."""
         if other.first.level < self.first.level and other.first.step < self.first.step:
-            self.first = other.first
+            self.first, self.may_be_earlier = other.first, other.may_be_earlier
         if other.last.level > self.last.level:
             self.last = other.last
         self.scale, self.blocks = other.scale, other.blocks
@@ -105,6 +121,11 @@ class Trend:
         """Whether it has gone on beyond what explained it."""
         level, step = self.outgrown_at
         return self.last.level > level and self.last.step > step
+
+
+def since(step: int, *, may_be_earlier: bool) -> str:
+    """``'since step 101'``, ``'since step 13 or earlier'``: from which step on memory is kept, as far as is known."""
+    return f"since step {step}{' or earlier' * may_be_earlier}"
 
 
 def climbs(levels: Sequence[float], least: float, sigmas: float) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tbmem.analysis.detector.forecast import resident_reason
+from tbmem.analysis.detector.trend import since
 from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.evidence import Channel
 from tbmem.model.finding import Finding, FindingKind
@@ -41,7 +42,7 @@ def story_of(finding: Finding) -> dict[str, Any] | None:
         holders = [_holder(holder, evidence.get("seen_bytes")) for holder in _dicts(evidence.get("holders"))[:_HOLDERS]]
     elif finding.kind is FindingKind.LEAK:
         where, _ = _place(finding)
-        title, facts = f"Leak {where} since step {finding.first_step}".replace("  ", " "), [*_growth(finding)]
+        title, facts = f"Leak {where} {_since(finding)}".replace("  ", " "), [*_growth(finding)]
         why, advice, holders = [str(evidence.get("cause") or "")], [finding.advice], []
     else:
         return None
@@ -124,6 +125,10 @@ def _place(finding: Finding) -> tuple[str, str]:
     return ("", "") if is_cpu else _PLACES.get(str(finding.evidence.get("channel")), ("", ""))
 
 
+def _since(finding: Finding) -> str:
+    return since(finding.first_step, may_be_earlier=finding.evidence.get("may_be_earlier") is True)
+
+
 def _growth(finding: Finding) -> Iterator[Fact]:
     """Who keeps how much at which line, and until when there is room."""
     evidence = finding.evidence
@@ -141,7 +146,7 @@ def _growth(finding: Finding) -> Iterator[Fact]:
         # of resident memory that grows by more than is alive, a holder explains the part that is alive
         part = "" if alive is None else f", of which {format_signed(round(alive))} is alive"
         explained = "" if share is None else f"; the holder explains {100 * share:.0f} % of {'that' if part else 'it'}"
-        yield "growth", f"{format_signed(round(rate))} per step since step {finding.first_step}{part}{explained}", ""
+        yield "growth", f"{format_signed(round(rate))} per step {_since(finding)}{part}{explained}", ""
     steps, seconds = _number(evidence.get("steps_left")), _number(evidence.get("seconds_left"))
     if steps is not None:
         time = "" if seconds is None else f" ({format_duration(seconds)} at this speed)"

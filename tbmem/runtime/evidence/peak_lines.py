@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -28,6 +29,9 @@ PART = "lines at peaks"
 _MARGIN = 4 * MIB  # bytes above the level at the last step's end from which on the stack is looked at
 _CLEARLY = 1.03  # times as high as the highest look of a step so far, and as steps usually are
 _ENOUGH_LOOKS = 4  # looks at a step of which the highest tells what it has allocated
+_FAR_APART = (
+    0.15  # part of the time in which a step was looked at that two looks are apart at most where none is missing
+)
 _STEPS, _LARGEST = 256, 32
 """Steps that are remembered, since an excursion is reported some steps after it began, and the largest ones of those
 before: some are reported when the run ends."""
@@ -47,12 +51,33 @@ class _Look(NamedTuple):
 class _StepPeak:
     """What the looks at one step have seen."""
 
+    began: float  # seconds, at the first look
+    at: float  # seconds, at the last look
+    apart: float = 0.0  # seconds between two looks, at most
     looks: int = 0
     height: int = 0  # bytes above the level at the last step's end, at the highest look
     allocated: int | None = 0  # the same of allocated bytes; ``None`` where a look could not read them
     usually: int | None = None  # bytes that half of the steps before had allocated at most, if that is known
+    is_first: bool = False  # whether no step before it was looked at whole, or a window has been open in the last one
     is_whole: bool = False  # whether it was looked at from its beginning to its end
     highest: _Look | None = None  # the last one that was clearly higher than those before
+
+    def note_look(self, at: float) -> None:
+        """A look follows."""
+        self.looks += 1
+        self.apart, self.at = max(self.apart, at - self.at), at
+
+    def beyond(self, usually: int | None) -> int | None:
+        """Bytes that the step has allocated at least beyond what steps usually do; ``usually``: as is known by now."""
+        usual = usually if self.usually is None else self.usually
+        if self.is_first or self.looks < _ENOUGH_LOOKS or self.allocated is None or usual is None:
+            return None
+        return self.allocated - usual
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether no long part of the step lies between two looks."""
+        return self.apart <= _FAR_APART * (self.at - self.began)
 
 
 class _Peaks:
@@ -63,7 +88,7 @@ class _Peaks:
         self._largest: dict[int, _StepPeak] = {}
         self.heights, self.allocated = LastNumbers(), LastNumbers()
 
-    def of_step(self, step: int) -> _StepPeak:
+    def of_step(self, step: int, now: float) -> _StepPeak:
         """What was seen of the running step; with the first look at it the one before is one of the usual ones."""
         if step in self.by_step:
             return self.by_step[step]
@@ -74,8 +99,13 @@ class _Peaks:
                 self.allocated.add(last.allocated)
         if len(self.by_step) >= _STEPS:
             self._forget(next(iter(self.by_step)))
-        is_known = len(self.allocated) >= FEWEST
-        return self.by_step.setdefault(step, _StepPeak(usually=int(self.allocated.that(HALF)) if is_known else None))
+        return self.by_step.setdefault(
+            step, _StepPeak(now, now, usually=self.usually(), is_first=not len(self.allocated))
+        )
+
+    def usually(self) -> int | None:
+        """Bytes that half of the last steps have allocated at most, of those that were looked at whole."""
+        return int(self.allocated.that(HALF)) if len(self.allocated) >= FEWEST else None
 
     def get(self, step: int) -> _StepPeak | None:
         """What was seen of a step, if that is remembered."""
@@ -117,11 +147,13 @@ class PeakLines:
     Args:
         source: What is read at each look.
         guard: Handles errors.
+        clock: Seconds that pass.
     """
 
-    def __init__(self, source: PeakSource, guard: Guard) -> None:
+    def __init__(self, source: PeakSource, guard: Guard, clock: Callable[[], float] = time.monotonic) -> None:
         self._source = source
         self._guard = guard
+        self._clock = clock
         self._peaks: dict[str, _Peaks] = defaultdict(_Peaks)
         self._code = SourceCode()
         self._modes = ModuleModes()
@@ -164,13 +196,13 @@ class PeakLines:
             Whether the step is higher than steps usually are.
         """
         self._modes.update()
-        step, is_high = self._source.step(), False
+        step, now, is_high = self._source.step(), self._clock(), False
         for device, (height, allocated) in self._source.heights(quickly).items():
             peaks = self._peaks[device]
-            peak = peaks.of_step(step)
+            peak = peaks.of_step(step, now)
             if step <= self._paused_in + 1:
-                peak.usually = None  # at the end of the step before, a window's own memory was counted
-            peak.looks += 1
+                peak.is_first = True  # at the end of the step before, a window's own memory was counted
+            peak.note_look(now)
             peak.is_whole = is_whole
             peak.allocated = _larger(peak.allocated, allocated)
             if height > max(_MARGIN, _CLEARLY * peak.height, _CLEARLY * peaks.heights.that(HALF)):
@@ -181,9 +213,10 @@ class PeakLines:
 
     def allocated(self, device: str) -> dict[int, int]:
         """By step what those that were high have allocated at least beyond what steps usually do, in bytes."""
-        high = self._peaks[device].high()
-        known = [(step, peak.allocated, peak.usually) for step, peak in high.items() if peak.looks >= _ENOUGH_LOOKS]
-        return {step: most - usually for step, most, usually in known if most is not None and usually is not None}
+        peaks = self._peaks[device]
+        usually = peaks.usually()  # of a step before which too few were looked at, the later ones tell
+        known = {step: peak.beyond(usually) for step, peak in peaks.high().items()}
+        return {step: most for step, most in known.items() if most is not None}
 
     def of_device(self, device: str) -> LooksAtPeaks:
         """What the looks tell of one device."""
@@ -203,6 +236,7 @@ class PeakLines:
             operator=call.name() if call is not None else "",
             is_evaluation=in_eval_mode is not None and in_eval_mode.trains,
             allocated=peak.allocated if peak.looks >= _ENOUGH_LOOKS else None,
+            is_followed=peak.is_followed,
         )
 
     def _look_at_stack(self) -> _Look | None:

@@ -106,6 +106,22 @@ def test_a_spike_says_what_looks_have_seen_it_allocate() -> None:
     assert spike.evidence["allocated_bytes"] == 600 * MIB
 
 
+@pytest.mark.parametrize(
+    ("allocated", "is_followed", "is_said"), [(300, False, False), (300, True, True), (90, True, False)]
+)
+def test_what_a_step_allocated_may_be_far_below_its_resident_peak_if_looks_followed_it(
+    allocated: int, is_followed: bool, is_said: bool
+) -> None:
+    # given a spike of 600 MiB of resident memory, part of which may be holes in malloc's heap
+    at_peak = RunningAt(allocated=allocated * MIB, is_followed=is_followed)
+    detector = Detector(looks=LooksAtPeaks(lambda steps: at_peak))
+    # when
+    findings = detector.update_all(_run_with_a_spike())
+    # then
+    [spike] = [one for one in findings if one.kind is FindingKind.SPIKE]
+    assert ("allocated_bytes" in spike.evidence) is is_said
+
+
 def test_a_step_that_only_looks_have_seen_high_is_a_spike_beside_another() -> None:
     # given
     looks = LooksAtPeaks(lambda steps: RunningAt(allocated=400 * MIB), lambda: {45: 600 * MIB, 55: 400 * MIB})
@@ -146,6 +162,7 @@ def test_growth_that_stands_still_says_so(last: int, said: bool) -> None:
         device="cpu",
         channel=Channel.HOST,
         first_step=20,
+        began=20,
         last_step=150,
         base=0,
         level=130 * MIB,

@@ -86,6 +86,32 @@ def test_growth_is_told_with_where_it_began_and_how_far_it_came() -> None:
     assert growth.growth == growth.last.level - growth.first.level
 
 
+@pytest.mark.parametrize("per_step", [6 * KIB, 256 * KIB, 8 * MIB])
+@pytest.mark.parametrize("began", [21, 22, 23, 24, 150, 1001])
+def test_growth_after_a_level_that_stood_began_with_the_first_step_that_kept_something(
+    per_step: int, began: int
+) -> None:
+    # given the levels at the ends of steps 1, 2, 3 ..., with objects of Python that come and go
+    dice = random.Random(began)
+    levels = [BASE + per_step * max(step + 1 - began, 0) + dice.randrange(400) for step in range(1, began + 300)]
+    # when
+    event = suspected(levels)[0]
+    # then
+    assert (event.trend.began, event.trend.may_be_earlier) == (began, False)
+
+
+@pytest.mark.parametrize("per_step", [2 * KIB, 6 * KIB, 8 * MIB])
+def test_growth_that_was_there_with_the_first_step_that_was_judged_may_be_earlier(per_step: int) -> None:
+    # given a leak in all steps, of which those of a window are not judged
+    channel = make_channel(patience=10_000)
+    # when
+    events = channel.extend(range(13, 400), climb(387, per_step))
+    # then
+    trend = next(event.trend for event in events if event.change is Change.SUSPECTED)
+    assert trend.may_be_earlier
+    assert trend.began == trend.first.step
+
+
 def test_steep_growth_is_not_waited_out() -> None:
     # given: 2 GiB a step on 45 GiB would fill an 80 GiB device in 18 steps
     channel = make_channel(patience=300)
@@ -472,8 +498,8 @@ def test_what_is_kept_lifts_the_lowest_levels_as_well() -> None:
     longer.extend(range(1, 401), [BASE + (MIB * step if step // 20 % 2 else 0) for step in range(400)])
     # when
     shares = [
-        channel.lasting_share(Trend.over([channel.growth.marks.at(0)[0], channel.growth.marks.at(0)[-1]], 0))
-        for channel in (leak, longer)
+        channel.lasting_share(Trend.over([marks.at(0)[0], marks.at(0)[-1]], 0, marks))
+        for channel, marks in ((leak, leak.growth.marks), (longer, longer.growth.marks))
     ]
     # then
     assert shares[0] == pytest.approx(0.75, abs=0.1)

@@ -29,6 +29,7 @@ GROWTH = Suspicion(
     device="cpu",
     channel=Channel.ALLOCATED,
     first_step=10,
+    began=10,
     last_step=42,
     base=0,
     level=32 * 64 * KIB,

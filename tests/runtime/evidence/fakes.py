@@ -90,6 +90,7 @@ def suspicion(
         device="cpu",
         channel=channel,
         first_step=20,
+        began=20,
         last_step=48,
         base=0,
         level=28 * per_step,

@@ -30,6 +30,7 @@ def suspicious_detector() -> FakeDetector:
             device="cpu",
             channel=Channel.ALLOCATED,
             first_step=1,
+            began=1,
             last_step=_SUSPECTED,
             base=0,
             level=3 * 40 * KIB,

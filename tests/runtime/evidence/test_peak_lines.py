@@ -8,7 +8,8 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,7 +32,7 @@ class Told:
         self.allocated: int | None = None  # by malloc beyond the last step's end
         self.on_gpu = (GIB, GIB)
 
-    def lines(self, guard: Guard | None = None) -> PeakLines:
+    def lines(self, guard: Guard | None = None, clock: Callable[[], float] = time.monotonic) -> PeakLines:
         source = PeakSource(
             heights=lambda quickly: {
                 "cpu": self._on_cpu(quickly),
@@ -40,7 +41,7 @@ class Told:
             step=lambda: self.step,
             is_paused=lambda: self.is_paused,
         )
-        return PeakLines(source, guard or Guard())
+        return PeakLines(source, guard or Guard(), clock)
 
     def _on_cpu(self, quickly: bool) -> tuple[int, int | None]:
         if quickly and self.allocated is not None:
@@ -176,6 +177,36 @@ def test_what_high_steps_allocated_beyond_the_usual_is_known_after_a_few_steps()
                 lines.look(is_whole=told.step % 2 == 0)
     # then
     assert lines.allocated("cpu") == {15: 84 * MIB}
+
+
+def test_what_is_usual_is_known_later_of_a_step_before_which_few_were_looked_at() -> None:
+    # given a high step after a single one that was looked at whole
+    told = Told()
+    lines = told.lines()
+    with working(lines):
+        for told.step in range(1, 8):
+            told.allocated = (90 if told.step == 3 else 6) * MIB
+            for _ in range(4):
+                lines.look(is_whole=told.step != 3)
+            # when: too early
+            if told.step == 4:
+                assert lines.allocated("cpu") == {}
+    # then
+    assert lines.allocated("cpu") == {3: 84 * MIB}
+
+
+@pytest.mark.parametrize(("at", "is_followed"), [(range(20), True), ([0, 1, 2, 3, 12, 13, 14, 15], False)])
+def test_a_step_is_followed_if_looks_at_it_are_never_far_apart(at: Iterable[int], is_followed: bool) -> None:
+    # given
+    told, times = Told(), iter(at)
+    lines = told.lines(clock=lambda: float(next(times)))
+    told.allocated = 90 * MIB
+    # when
+    with working(lines):
+        for _ in at:
+            lines.look()
+    # then
+    assert lines.of_steps("cpu", [1]).is_followed is is_followed
 
 
 def test_a_step_of_which_only_a_part_was_seen_does_not_tell_what_is_usual() -> None:
