@@ -246,9 +246,9 @@ class Detector:
             running = RunningAt() if channel is Channel.ALLOCATED else self._running_in(excursion)
             return finding_text.level_shift(sample, channel, excursion, running)
         if excursion.kind is ExcursionKind.PERIODIC:
-            is_news = self._history.note_period(channel, excursion)
-            running = self._looks.running_at(excursion.members)
-            return finding_text.periodic(sample, event, running) if is_news else None
+            at_members, at_last = self._looks.running_at(excursion.members), self._running_in(excursion)
+            found = self._history.with_largest(finding_text.periodic(sample, event, at_members, at_last))
+            return found if self._history.note_period(channel, excursion) else None
         if self._history.explains(channel, excursion):
             return None
         return finding_text.spike(sample, event, self._running_in(excursion))

@@ -253,9 +253,12 @@ def level_shift(sample: MemorySample, channel: Channel, excursion: Excursion, ru
     return _of_excursion(FindingKind.LEVEL_SHIFT, sample, channel, excursion, message, **_line_facts(running))
 
 
-def periodic(sample: MemorySample, event: ExcursionEvent, running: RunningAt = _UNKNOWN) -> Finding:
-    """What looked like a spike recurs with a period; ``running`` was at one of its peaks."""
+def periodic(
+    sample: MemorySample, event: ExcursionEvent, running: RunningAt = _UNKNOWN, last: RunningAt = _UNKNOWN
+) -> Finding:
+    """What looked like a spike recurs with a period; ``running`` was at its highest peak, ``last`` at the last one."""
     channel, excursion = event.shown
+    allocated = _allocated(channel, excursion, last)
     message = (
         f"every {excursion.period} steps ({', '.join(map(str, excursion.members[-_SHOWN_MEMBERS:]))}) memory reaches"
         f" {_level(channel, excursion)},"
@@ -263,7 +266,7 @@ def periodic(sample: MemorySample, event: ExcursionEvent, running: RunningAt = _
         f"{_running(running)}"
     )
     period: dict[str, Any] = {"period_steps": excursion.period, "member_steps": list(excursion.members)}
-    period |= {**_held_facts(event), **_line_facts(running)}
+    period |= {**_held_facts(event), **_line_facts(running), **({"allocated_bytes": allocated} if allocated else {})}
     return _of_excursion(FindingKind.PERIODIC, sample, channel, excursion, message, **period)
 
 

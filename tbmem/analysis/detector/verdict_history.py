@@ -9,7 +9,7 @@ from tbmem.analysis.detector.periodicity import belongs
 from tbmem.analysis.detector.spike_test import Excursion
 from tbmem.model.evidence import Channel
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.units import format_bytes
+from tbmem.units import format_bytes, format_signed
 
 _ALIKE = 0.9  # part of the highest one's height from which on spikes are about as high
 _KEPT = 0.25
@@ -24,15 +24,25 @@ def worst_spike(spikes: Sequence[Finding]) -> Finding:
 
     Its message names the steps of the others.
     """
-    is_measured = all("allocated_bytes" in spike.evidence for spike in spikes)
-    worst = max(spikes, key=lambda spike: spike.evidence["allocated_bytes"]) if is_measured else _highest(spikes)
+    worst = _largest(spikes)
     steps = sorted({spike.first_step for spike in spikes})
     if len(steps) == 1:
         return worst
     is_few = len(steps) <= _NAMED
     others = f"{len(steps)}: steps {', '.join(map(str, steps))}" if is_few else f"more than {_NAMED}"
-    told = f" · the largest of {others}{_allocated(spikes) if is_few and is_measured else ''}"
+    told = f" · the largest of {others}{_allocated(spikes) if is_few and _are_measured(spikes) else ''}"
     return replace(worst, message=f"{worst.message}{told}")
+
+
+def _largest(spikes: Sequence[Finding]) -> Finding:
+    if not _are_measured(spikes):
+        return _highest(spikes)
+    return max(spikes, key=lambda spike: spike.evidence["allocated_bytes"])
+
+
+def _are_measured(spikes: Sequence[Finding]) -> bool:
+    """Whether it is known of all what they have allocated."""
+    return all("allocated_bytes" in spike.evidence for spike in spikes)
 
 
 def _highest(spikes: Sequence[Finding]) -> Finding:
@@ -104,6 +114,18 @@ class VerdictHistory:
     def is_kept_of_a_spike(self, first_step: int, height: int) -> bool:
         """Whether a level that is so many bytes higher from a step on is what a spike of that step has left."""
         return any(height <= _KEPT * _height(spike) for spike in self._spikes_in(first_step, first_step))
+
+    def with_largest(self, periodic: Finding) -> Finding:
+        """A period's finding, which has the sizes of its last step; it names the largest of its spikes, if larger."""
+        members, period = periodic.evidence["member_steps"], periodic.evidence["period_steps"]
+        spikes = [*(spike for spike in self._spikes if belongs(spike.first_step, members, period)), periodic]
+        largest = _largest(spikes)
+        if largest is periodic:
+            return periodic
+        size = largest.evidence["allocated_bytes"] if _are_measured(spikes) else 0
+        told = f"allocated at least {format_bytes(size)}" if size else f"reached {format_signed(_height(largest))} more"
+        message = f"{periodic.message} · the largest was step {largest.first_step}, which {told}"
+        return replace(periodic, message=message, evidence={**periodic.evidence, "largest_step": largest.first_step})
 
     def note_period(self, channel: Channel, periodic: Excursion) -> bool:
         """Retract spikes that belong to a period; returns whether no other channel has shown this period before."""

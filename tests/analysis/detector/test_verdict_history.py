@@ -111,6 +111,29 @@ def test_a_period_takes_back_its_spikes_and_its_shift_and_is_news_once() -> None
 
 
 @pytest.mark.parametrize("is_known", [True, False])
+def test_a_period_names_the_largest_of_its_spikes_if_that_is_not_the_last(is_known: bool) -> None:
+    # given three steps, of which the second is the largest, by what they allocated or by their resident peaks
+    history = VerdictHistory()
+
+    def found(kind: FindingKind, step: int, height: int, allocated: int) -> Finding:
+        evidence = {"member_steps": [20, 40, 60], "period_steps": 20, "height_bytes": height * MIB}
+        evidence |= {"allocated_bytes": allocated * MIB} if is_known else {}
+        return replace(finding(kind, step), evidence=evidence)
+
+    history.add(found(FindingKind.SPIKE, 20, 95, 60))
+    history.add(found(FindingKind.SPIKE, 40, 120, 90))
+    # when
+    named = history.with_largest(found(FindingKind.PERIODIC, 60, 130 if is_known else 100, 80))
+    # then
+    told = "allocated at least 90.00 MiB" if is_known else "reached +120.00 MiB more"
+    assert named.message.endswith(f" · the largest was step 40, which {told}")
+    assert named.evidence["largest_step"] == 40
+    # and nothing where the last is the largest
+    last = found(FindingKind.PERIODIC, 60, 200, 200)
+    assert history.with_largest(last) == last
+
+
+@pytest.mark.parametrize("is_known", [True, False])
 def test_a_verdict_of_several_spikes_says_what_each_allocated_where_that_is_known(is_known: bool) -> None:
     # given
     spikes = [finding(FindingKind.SPIKE, step, height=size * MIB) for step, size in ((83, 60), (171, 90), (262, 30))]
