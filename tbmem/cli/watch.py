@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.text import Text
 
 from tbmem.cli.arguments import AsJson
-from tbmem.offline.live_logs import FollowedRun
+from tbmem.offline.live_logs import FollowedRun, require_records
 from tbmem.present.text.run_status import run_lines, run_view
 from tbmem.present.text.watch_table import gpu_process_lines, runs_by_pid
 from tbmem.sources.runs.catalog import find_runs
@@ -30,6 +30,8 @@ _LIVE_SECONDS = 60.0
 """A run of a folder is shown if it was written to within this time; if there is none, the latest is."""
 _SEARCH_SECONDS = 5.0
 """Time between two searches of a folder for new runs."""
+_BEGINS_SECONDS = 5.0
+"""Time within which a log without a record may be that of a run that has just begun."""
 
 
 def command(
@@ -50,12 +52,15 @@ def command(
     updates = _updates(_folder(path), show_all)
     runs, is_over = next(updates)
     console = Console()
+    is_once = once or as_json or not console.is_terminal
+    if is_once and len(runs) == 1 and time.time() - runs[0].files.changed > _BEGINS_SECONDS:
+        require_records(path, runs[0].states)
     if as_json:
         typer.echo(json.dumps(_views(runs), indent=2))
         return
     gpus = GpuProcesses()
     try:
-        if once or not console.is_terminal:
+        if is_once:
             if not (once or is_over):
                 print("the output is no terminal: the current state, once", file=sys.stderr)
             for line in _lines(runs, gpus, console.width if console.is_terminal else 80, max_lines=None):

@@ -34,7 +34,7 @@ def read_run(path: str | os.PathLike[str]) -> RunLogs:
     """Read all logs of a run, given by its folder, one above it with a single run in it, or the log itself.
 
     Raises:
-        FileFormatError: There is no such folder, or no log in it, or it is damaged.
+        FileFormatError: There is no such folder, or no log in it, or it is damaged, or holds no record.
         UsageError: There are several runs in the folder.
         OSError: A file cannot be read.
     """
@@ -54,7 +54,18 @@ def read_run(path: str | os.PathLike[str]) -> RunLogs:
         raise UsageError(f"{path}: {len(others) + 1} runs; name one of them, such as {names}")
     pairs = [read_log(log) for log in logs]
     states = sorted((state for _, state in pairs), key=lambda state: state.rank)
+    require_records(path, states)
     return RunLogs(run.name or "run", run, tuple(log for log, _ in pairs), tuple(states))
+
+
+def require_records(path: str | os.PathLike[str], states: Sequence[RankState]) -> None:
+    """Raise an error if nothing at all can be read of a run.
+
+    Raises:
+        FileFormatError: No log has a whole record.
+    """
+    if not any(state.header or state.has_begun for state in states):
+        raise FileFormatError(f"{path}: its log has no whole record: it was cut off or damaged; run the program again")
 
 
 def recordings_alone(path: str | os.PathLike[str]) -> Path | None:
@@ -132,7 +143,7 @@ def read_one_run(path: str | os.PathLike[str], *, newest: bool = False) -> Follo
 
     Raises:
         UsageError: There is none, or there are several, or a log cannot be read.
-        FileFormatError: A file is not a live log.
+        FileFormatError: A file is not a live log, or holds no record.
     """
     runs = find_runs(path)
     if len(runs) > 1 and not newest:
@@ -142,4 +153,5 @@ def read_one_run(path: str | os.PathLike[str], *, newest: bool = False) -> Follo
     run.read()
     if run.errors:
         raise run.errors[0]
+    require_records(path, run.states)
     return run

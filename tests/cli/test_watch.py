@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -83,6 +84,25 @@ def test_a_place_without_a_run_is_one_line_and_exit_2(place: str, message: str, 
 
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
     assert message in done.err
+
+
+@pytest.mark.parametrize(
+    "command", [["watch"], ["watch", "--once"], ["watch", "--json"], ["report"], ["check", "--no-leak"]]
+)
+@pytest.mark.parametrize("text", ["", '{"type":"header","rank"'])
+def test_a_log_without_a_whole_record_is_one_line_and_exit_2(
+    text: str, command: list[str], run: Run, tmp_path: Path
+) -> None:
+    # given a log that was cut off in its first line
+    log = tmp_path / "cut/plugins/tbmem/monitor.jsonl"
+    log.parent.mkdir(parents=True)
+    log.write_text(text)
+    os.utime(log, (1e9, 1e9))
+    # when
+    done = run(*command, "cut")
+    # then
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert re.search("cut.*: (its log has no whole record: it was cut off or damaged|not a monitor log)", done.err)
 
 
 def test_a_process_id_stands_for_the_run_that_it_writes(run: Run, tmp_path: Path) -> None:
