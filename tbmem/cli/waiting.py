@@ -25,12 +25,19 @@ def waiting(
     """Show what is done, its stage and for how long; a first result is given to ``show``.
 
     On a terminal it is shown at once and nothing of it stays. Elsewhere a line is written each ``interval`` seconds,
-    the first with the ``hint``; so short work writes none.
+    so short work writes none; ``hint`` says, once, how to do without what comes after the first result.
     """
     from rich.console import Console
 
-    work, console = Work(what, stage="", show=show), Console(stderr=True)
-    with working(work), _spinner(work, console) if console.is_terminal else _lines(work, hint, interval):
+    is_partly_done = threading.Event()
+
+    def show_first(result: Any) -> None:
+        is_partly_done.set()
+        show(result)
+
+    work, console = Work(what, stage="", show=show_first), Console(stderr=True)
+    lines = _lines(work, lambda: hint if is_partly_done.is_set() else "", interval)
+    with working(work), _spinner(work, console) if console.is_terminal else lines:
         yield
 
 
@@ -49,7 +56,7 @@ def _spinner(work: Work, console: Console) -> Iterator[None]:
 
 
 @contextmanager
-def _lines(work: Work, hint: str, interval: float) -> Iterator[None]:
+def _lines(work: Work, hint: Callable[[], str], interval: float) -> Iterator[None]:
     done = threading.Event()
     writer = threading.Thread(target=_write_lines, args=(work, hint, interval, done), daemon=True)
     writer.start()
@@ -60,10 +67,12 @@ def _lines(work: Work, hint: str, interval: float) -> Iterator[None]:
         writer.join()
 
 
-def _write_lines(work: Work, hint: str, interval: float, done: threading.Event) -> None:
+def _write_lines(work: Work, hint: Callable[[], str], interval: float, done: threading.Event) -> None:
+    has_hinted = False
     while not done.wait(interval):
-        print(f"{_description(work)}, {time.monotonic() - work.begun:.0f} s so far{hint}", file=sys.stderr, flush=True)
-        hint = ""
+        now = "" if has_hinted else hint()
+        print(f"{_description(work)}, {time.monotonic() - work.begun:.0f} s so far{now}", file=sys.stderr, flush=True)
+        has_hinted = has_hinted or bool(now)
 
 
 def _description(work: Work) -> str:

@@ -13,7 +13,7 @@ from io import StringIO
 import pytest
 
 from tbmem.cli.waiting import waiting
-from tbmem.model.progress import progress
+from tbmem.model.progress import progress, show_first
 from tests.conftest import wait_until
 
 PROGRAM = (
@@ -34,11 +34,14 @@ def test_long_work_writes_its_stage_and_once_what_would_be_shorter() -> None:
     with redirect_stderr(written), waiting("estimating [gpt2]", hint="; --no-alternatives is shorter", interval=0.01):
         # when
         assert wait_until(lambda: "\n" in written.getvalue())
+        show_first("the estimate")
+        assert wait_until(lambda: "shorter" in written.getvalue())
         progress("the largest batch")
         assert wait_until(lambda: "largest" in written.getvalue())
     # then
-    first, *_, last = written.getvalue().splitlines()
-    assert first == "estimating [gpt2], 0 s so far; --no-alternatives is shorter"
+    first, *others, last = written.getvalue().splitlines()
+    assert first == "estimating [gpt2], 0 s so far"
+    assert others.count("estimating [gpt2], 0 s so far; --no-alternatives is shorter") == 1
     assert last == "estimating [gpt2]: the largest batch, 0 s so far"
 
 

@@ -17,6 +17,7 @@ from tbmem.estimator.refusals import REHEARSE
 from tbmem.estimator.workload.decoder import built_in_sizes
 from tbmem.model.job import Job
 from tbmem.model.json_values import read_json
+from tbmem.model.progress import progress
 from tbmem.regular_files import read_regular
 
 Tensors = dict[str, torch.Tensor]
@@ -88,6 +89,7 @@ def hub_config(name: str) -> Path:
         UsageError: transformers is not installed, or there is no such file.
     """
     _transformers(Path(name))
+    progress("asking Hugging Face's hub for its config.json")
     try:
         return Path(importlib.import_module("transformers.utils.hub").cached_file(name, "config.json"))
     except Exception as error:  # of the hub, of HTTP, of the network
