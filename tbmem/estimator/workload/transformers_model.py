@@ -91,7 +91,9 @@ def hub_config(name: str) -> Path:
     _transformers(Path(name))
     progress("asking Hugging Face's hub for its config.json")
     try:
-        return Path(importlib.import_module("transformers.utils.hub").cached_file(name, "config.json"))
+        path = Path(importlib.import_module("transformers.utils.hub").cached_file(name, "config.json"))
+        progress("")
+        return path
     except Exception as error:  # of the hub, of HTTP, of the network
         reason = first_line(error)[:_LONGEST_REASON]
         raise UsageError(
