@@ -104,6 +104,7 @@ class SampleFeed:
         self.heap_size = MarkedSeries()  # what malloc has from the system, on the CPU
         self._has_private = self._has_heap = self._heap_interrupted = False
         self._workers = (-1, 0.0)
+        self._room: tuple[int | None, int | None] = (None, None)  # bytes left, and the resident memory at that reading
         self._updated: deque[tuple[int, bool | None]] = deque(maxlen=_REMEMBERED)
         self._is_updating = False  # whether an optimizer has stepped so far
 
@@ -398,8 +399,15 @@ class SampleFeed:
         if not total:
             return
         self.channels[Channel.ALLOCATED].total = None if self.is_cpu else total
+        available, before = columns.host_available[0], columns.host_rss[0]
+        if available != self._room[0]:
+            self._room = available, before
+        available, before = self._room
+        if available is not None and before is not None and columns.host_rss[-1] is not None:
+            # read once a second, in which a leak of a fast loop takes a part of it
+            available = max(available - max(columns.host_rss[-1] - before, 0), 0)
         for channel in self.channels.values():
-            channel.available = columns.host_available[0]
+            channel.available = available
 
 
 def _known(steps: Sequence[int], values: Sequence[int | None]) -> tuple[Sequence[int], Sequence[int]]:

@@ -38,7 +38,8 @@ class RunPeak:
         highest = self._highest[best]
         if self._spike is not None and self._spike.of_the_program > highest.of_the_program:
             highest = self._spike
-        peak = replace(highest, total=self._total)
+        # what is left up to a limit of addresses is read once a second, and may be more by then
+        peak = replace(highest, total=None if self._total is None else max(self._total, highest.bytes))
         recorded = self._highest.get((True, best[1]), peak)
         if recorded.bytes <= peak.bytes:
             return peak

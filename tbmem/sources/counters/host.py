@@ -74,8 +74,8 @@ class HostMemory:
 
     ``resident`` and ``private`` (without file and shared pages, though a child may still have the same ones) are those
     of the last ``read``; ``limit`` (the nearest of the machine's end, the control group's and the process's own),
-    ``total`` and ``available`` (up to there) of the last ``refresh``; ``workers_*`` of the last ``refresh_workers``.
-    ``heap`` is what malloc has handed out, where a caller has read it.
+    ``total`` (what may be resident: a limit of addresses leaves less) and ``available`` of the last ``refresh``;
+    ``workers_*`` of the last ``refresh_workers``. ``heap`` is what malloc has handed out, where a caller has read it.
     """
 
     def __init__(self, *, reset_peaks: bool = True, workers: bool = True, own: OwnMemory = own_memory) -> None:
@@ -155,7 +155,9 @@ class HostMemory:
         """Read the total and available memory, which takes a fraction of a millisecond."""
         limits = host_limits()
         self.limit: Limit = limits[0]
-        self.total, self.available = min(limit.total for limit in limits), self.limit.free
+        resident = self.rss_meanwhile()
+        totals = (resident + limit.free if limit.counts_addresses else limit.total for limit in limits)
+        self.total, self.available = min(totals), self.limit.free
 
     def refresh_workers(self) -> None:
         """Read the memory of all child processes, which may take some milliseconds."""

@@ -43,6 +43,22 @@ def test_without_a_capacity_nothing_can_be_said(total: int | None, make_sample: 
     assert used_percent(make_sample(1, 45.0, device_total=total)) is None
 
 
+def test_what_is_left_shrinks_with_what_the_process_has_taken_since_it_was_read(make_sample: MakeSample) -> None:
+    # given a reading of what is left at step 1, and another at step 41, while the process grows
+    feed = SampleFeed(PatternsConfig())
+    first = make_sample(1, 1.0, device="cpu", host_available=GIB, host_rss=GIB)
+    left = []
+    for step in (1, 21, 41, 61):
+        rows = [first._replace(step=each, host_rss=GIB + each * MIB) for each in range(step, step + 20)]
+        rows = [each._replace(host_available=900 * MIB) if step >= 41 else each for each in rows]
+        # when
+        for columns in feed.columns(rows):
+            feed.take(columns)
+        left.append(feed.channels[Channel.ALLOCATED].available)
+    # then
+    assert left == [GIB - 19 * MIB, GIB - 39 * MIB, 881 * MIB, 861 * MIB]
+
+
 def test_a_cpu_that_does_not_tell_what_is_available_is_not_judged(make_sample: MakeSample) -> None:
     assert used_percent(make_sample(1, 45.0, device="cpu")) is None
 

@@ -16,10 +16,14 @@ from tests.analysis.detector.test_detector import HEAP, conclusion, feed, heap, 
 
 
 def pinned(steps: int, heap_grows: bool = True, per_step: int = 20 * MIB) -> list[MemorySample]:
-    """What is alive grows by 32 KiB a step, the resident memory by 20 MiB: through malloc's heap, or beside it."""
-    levels = leaking(steps, 32 * KIB)
-    reserved = [2 * HEAP + (per_step if heap_grows else 32 * KIB) * step for step in range(steps)]
-    return heap(levels, reserved=reserved, host_rss=[300 * MIB + per_step * step for step in range(steps)])
+    """What is alive grows by 32 KiB a step, the resident memory by 20 MiB: through malloc's heap, or beside it.
+
+    As much less is left on the host, of 64 GiB at first.
+    """
+    levels, grown = leaking(steps, 32 * KIB), [per_step * step for step in range(steps)]
+    reserved = [2 * HEAP + (each if heap_grows else 32 * KIB * step) for step, each in enumerate(grown)]
+    resident, left = [300 * MIB + each for each in grown], [64 * GIB - each for each in grown]
+    return heap(levels, reserved=reserved, host_rss=resident, host_available=left)
 
 
 def test_what_pins_the_heap_is_one_leak_of_the_resident_memorys_size() -> None:
@@ -42,10 +46,10 @@ def test_what_pins_the_heap_is_one_leak_of_the_resident_memorys_size() -> None:
         assert finding.evidence["alive_bytes_per_step"] == pytest.approx(32 * KIB, rel=0.05)
         # memory runs out at the rate that the sentence names, in the first one as in the last
         left = finding.evidence["steps_left"] * finding.evidence["bytes_per_step"]
-        assert left == pytest.approx(8 * GIB, rel=0.01)
+        assert left == pytest.approx(64 * GIB - 20 * MIB * finding.last_step, rel=0.01)
     assert "held by list 'losses' in train()" in verdict.message
     assert "of it is alive, 98 % of that explained" in verdict.message  # the holder's share is not the resident rate's
-    assert verdict.evidence["steps_left"] == pytest.approx(8 * GIB / (20 * MIB), rel=0.1)
+    assert verdict.evidence["steps_left"] == pytest.approx(64 * GIB / (20 * MIB) - 300, rel=0.1)
 
 
 def test_small_objects_that_malloc_does_not_count_are_one_leak_of_what_the_holder_keeps() -> None:
@@ -259,13 +263,14 @@ def test_the_figures_of_a_heap_that_grows_unevenly_fit_together() -> None:
     levels = leaking(400, 32 * KIB)
     grown = [200 * KIB * step + 2 * MIB * max(step - 200, 0) for step in range(400)]
     reserved = [2 * HEAP + each for each in grown]
-    samples = heap(levels, reserved=reserved, host_rss=[300 * MIB + each for each in grown])
+    resident, left = [300 * MIB + each for each in grown], [8 * GIB - each for each in grown]
+    samples = heap(levels, reserved=reserved, host_rss=resident, host_available=left)
     # when
     facts = judge(samples)[-1].evidence
     # then
     assert facts["alive_bytes_per_step"] == pytest.approx(32 * KIB, rel=0.1)
     assert facts["growth_bytes"] == pytest.approx(facts["bytes_per_step"] * facts["judged_steps"], rel=0.1)
-    assert facts["steps_left"] == pytest.approx(8 * GIB / facts["bytes_per_step"], rel=0.05)
+    assert facts["steps_left"] == pytest.approx((8 * GIB - grown[-1]) / facts["bytes_per_step"], rel=0.05)
 
 
 def test_a_leap_is_left_out_of_the_rate_and_said() -> None:

@@ -29,6 +29,16 @@ def test_the_highest_peak_and_its_step(make_sample: MakeSample) -> None:
     assert (track.peak.bytes, track.peak.step, track.peak.counter) == (5 * GIB, 20, "peak_allocated")
 
 
+def test_a_peak_is_not_above_the_capacity(make_sample: MakeSample) -> None:
+    # given a limit of addresses up to which less seemed to be left than was
+    track = DeviceHistory("cpu", 0)
+    sample = make_sample(10, 1.0, device="cpu", host_rss=2 * GIB, host_peak_rss=3 * GIB, device_total=2 * GIB)
+    track.add(SampleRow(first_step=10, count=1, allocated_min=GIB, allocated_max=GIB, sample=sample))
+
+    assert track.peak is not None
+    assert (track.peak.total, track.peak.headroom) == (3 * GIB, 0)
+
+
 def test_a_peak_in_a_row_of_ten_steps_was_in_the_one_that_the_row_names(make_sample: MakeSample) -> None:
     track = DeviceHistory("cuda:0", 0)
     sample = make_sample(50, 2.0, 3.0)
