@@ -32,7 +32,8 @@ def test_the_highest_peak_and_its_step(make_sample: MakeSample) -> None:
 def test_a_peak_is_not_above_the_capacity(make_sample: MakeSample) -> None:
     # given a limit of addresses up to which less seemed to be left than was
     track = DeviceHistory("cpu", 0)
-    sample = make_sample(10, 1.0, device="cpu", host_rss=2 * GIB, host_peak_rss=3 * GIB, device_total=2 * GIB)
+    sample = make_sample(10, 1.0, device="cpu", host_peak_rss=3 * GIB, device_total=2 * GIB)
+    sample = sample._replace(peak_allocated=None)
     track.add(SampleRow(first_step=10, count=1, allocated_min=GIB, allocated_max=GIB, sample=sample))
 
     assert track.peak is not None
