@@ -27,6 +27,9 @@ _LEAST_PART = 0.1  # a rise of the level counts as one if it is at least this pa
 _ENOUGH, _RISES = 28, 5  # readings, and regular rises among them, that are suspicious where none ever falls
 _ENOUGH_MARKS = 6  # marks that tell a rate better than finer ones that do not reach back to where the growth began
 _HALVED = 4  # marks from which on each half of a trend has a rate
+_FEW_BLOCKS = 4
+"""Blocks up to which growth is probably as old as the run: what a window has left is freed in the steps after it, and
+hides the beginning."""
 _LEAP = 2.0  # times the second largest rise
 _RECENT = 48  # readings in which the distance of rises is looked for
 _EACH_READING = 1.25
@@ -194,20 +197,23 @@ class GrowthChannel:
     def suspicion(self, trend: Trend, sample: MemorySample, rate: float, gap: int = 1) -> Suspicion:
         """The trend as a suspicion of a sample's device, with the rate (bytes per step) and gap when it was found."""
         level = round(trend.last.level + self._block.splice.bytes)
+        is_from_the_start = trend.first.tick <= _FEW_BLOCKS * self.block_steps
+        may_be_earlier = trend.climbed_before or is_from_the_start
+        began = trend.first.step if may_be_earlier else trend.began
         return Suspicion(
             device=sample.device,
             rank=sample.rank,
             channel=self.channel,
             first_step=trend.first.step,
-            began=trend.began,
-            may_be_earlier=trend.may_be_earlier and trend.began > 1,
+            began=began,
+            may_be_earlier=may_be_earlier and began > 1,
             last_step=trend.last.step,
             base=level - round(trend.growth),
             level=level,
             bytes_per_step=rate,
             judged_steps=trend.last.point.step - trend.first.point.step,
             gap=gap,
-            from_the_start=trend.first.tick <= 4 * self.block_steps,
+            from_the_start=is_from_the_start,
         )
 
     def _gap(self) -> int:

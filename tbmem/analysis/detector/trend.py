@@ -48,7 +48,7 @@ class Trend:
     lasting: bool = False  # it stays a leak even when it does not go on
     outgrown_at: tuple[float, float] = (0.0, 0.0)  # level in bytes and step from which on it is no longer explained
     left_at: tuple[float, int] = (0.0, 0)  # level in bytes and judged step when the evidence did not decide
-    may_be_earlier: bool = False  # whether the marks before it climb as well, or none is known
+    climbed_before: bool = False  # whether the marks before it climb as well, or none is known
 
     @classmethod
     def over(cls, marks: Sequence[LowWaterMark], scale: int, known: LowWaterMarks) -> Trend:
@@ -60,7 +60,7 @@ class Trend:
             first = mark
         trend = cls(first, marks[-1], scale, len(marks))
         before = known.before(first)
-        trend.may_be_earlier = before is None or trend.climbs_as_well(before)
+        trend.climbed_before = before is None or trend.climbs_as_well(before)
         return trend
 
     def climbs_as_well(self, before: LowWaterMark) -> bool:
@@ -71,8 +71,8 @@ class Trend:
 
     @property
     def began(self) -> int:
-        """The first step that kept something, as far as it is known."""
-        return self.first.step if self.may_be_earlier else max(self.first.until, self.first.step) + 1
+        """The first step that kept something, where the level stood before."""
+        return max(self.first.until, self.first.step) + 1
 
     @property
     def growth(self) -> float:
@@ -86,7 +86,7 @@ class Trend:
     def join(self, other: Trend) -> None:
         """Extend it by the same growth seen over more steps."""
         if other.first.level < self.first.level and other.first.step < self.first.step:
-            self.first, self.may_be_earlier = other.first, other.may_be_earlier
+            self.first, self.climbed_before = other.first, other.climbed_before
         if other.last.level > self.last.level:
             self.last = other.last
         self.scale, self.blocks = other.scale, other.blocks

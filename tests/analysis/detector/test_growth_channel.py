@@ -12,7 +12,8 @@ from scipy.stats import theilslopes
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import Change, GrowthTest
 from tbmem.analysis.detector.trend import Trend, TrendState
-from tbmem.model.evidence import Channel
+from tbmem.model.evidence import Channel, Suspicion
+from tbmem.model.sample import MemorySample
 from tests.conftest import GIB, MIB
 
 KIB = 1 << 10
@@ -45,6 +46,12 @@ def suspected(levels: list[int]) -> list[GrowthEvent]:
     """Suspicions in a series."""
     events = make_channel(patience=10_000).extend(range(1, len(levels) + 1), levels)
     return [event for event in events if event.change is Change.SUSPECTED]
+
+
+def suspicion(channel: GrowthChannel, events: list[GrowthEvent]) -> Suspicion:
+    """The first suspicion as the detector gets it."""
+    event = next(event for event in events if event.change is Change.SUSPECTED)
+    return channel.suspicion(event.trend, MemorySample(step=event.step, time=0.0, device="cpu"), event.rate)
 
 
 def climb(steps: int, per_step: int, base: int = BASE) -> list[int]:
@@ -94,22 +101,24 @@ def test_growth_after_a_level_that_stood_began_with_the_first_step_that_kept_som
     # given the levels at the ends of steps 1, 2, 3 ..., with objects of Python that come and go
     dice = random.Random(began)
     levels = [BASE + per_step * max(step + 1 - began, 0) + dice.randrange(400) for step in range(1, began + 300)]
+    channel = make_channel(patience=10_000)
     # when
-    event = suspected(levels)[0]
+    seen = suspicion(channel, channel.extend(range(1, len(levels) + 1), levels))
     # then
-    assert (event.trend.began, event.trend.may_be_earlier) == (began, False)
+    assert (seen.began, seen.may_be_earlier) == (began, False)
 
 
 @pytest.mark.parametrize("per_step", [2 * KIB, 6 * KIB, 8 * MIB])
-def test_growth_that_was_there_with_the_first_step_that_was_judged_may_be_earlier(per_step: int) -> None:
-    # given a leak in all steps, of which those of a window are not judged
+@pytest.mark.parametrize("freed", [0, 8])
+def test_growth_that_was_there_with_the_first_steps_that_were_judged_may_be_earlier(per_step: int, freed: int) -> None:
+    # given a leak in all steps, of which those of a window are not judged; what that has left is freed in steps after it
+    levels = [max(level, BASE + freed * per_step) for level in climb(387, per_step)]
     channel = make_channel(patience=10_000)
     # when
-    events = channel.extend(range(13, 400), climb(387, per_step))
+    seen = suspicion(channel, channel.extend(range(13, 400), levels))
     # then
-    trend = next(event.trend for event in events if event.change is Change.SUSPECTED)
-    assert trend.may_be_earlier
-    assert trend.began == trend.first.step
+    assert seen.may_be_earlier
+    assert seen.began <= 13 + freed
 
 
 def test_steep_growth_is_not_waited_out() -> None:
