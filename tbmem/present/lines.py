@@ -81,6 +81,7 @@ def _share(peak: int, total: int | None) -> str:
     """``' (58 % of 80)'``: the capacity, its unit left out where the peak has the same."""
     if not total:
         return ""
+    total = max(total, peak)  # as for the peak of the run
     amount, unit = format_bytes(total).split()
     unit = "" if format_bytes(peak).endswith(f" {unit}") else f" {unit}"
     return f" ({100 * peak / total:.0f} % of {float(amount):g}{unit})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -96,16 +97,21 @@ def test_compare(run: Run, tmp_path: Path, arguments: tuple[str, ...], code: int
     assert data["failed"] == bool(code)
 
 
+def _write_run(folder: Path, peak: int, last: int, recorded: int = 10) -> None:
+    """A run of one step, with a recording; all in MiB."""
+    folder.mkdir()
+    write_snapshot(folder / "x.pickle", sizes=[recorded << 20])
+    sample = MemorySample(step=1, time=1.0, device="cuda:0", allocated=last << 20, peak_allocated=peak << 20)
+    log = folder / MONITOR_LOG
+    log.parent.mkdir(parents=True)
+    row = to_line(SampleRow(1, 1, sample.allocated, sample.allocated, sample))
+    log.write_text(f'{{"type":"header","rank":0}}\n{row}\n{{"type":"end"}}\n')
+
+
 def test_compare_fails_on_whatever_grew(run: Run, tmp_path: Path) -> None:
     # given recordings of one size, of runs of which the second has a higher peak, or keeps more to its end
     for name, peak, last in (("before", 1000, 500), ("higher", 2057, 500), ("leaks", 1048, 947)):
-        (tmp_path / name).mkdir()
-        write_snapshot(tmp_path / name / "x.pickle", sizes=[10 << 20])
-        sample = MemorySample(step=1, time=1.0, device="cuda:0", allocated=last << 20, peak_allocated=peak << 20)
-        log = tmp_path / name / MONITOR_LOG
-        log.parent.mkdir(parents=True)
-        row = to_line(SampleRow(1, 1, sample.allocated, sample.allocated, sample))
-        log.write_text(f'{{"type":"header","rank":0}}\n{row}\n{{"type":"end"}}\n')
+        _write_run(tmp_path / name, peak, last)
 
     same, higher, leaks = (
         run("compare", "before", name, "--fail-if-grown", "5%") for name in ("before", "higher", "leaks")
@@ -115,6 +121,17 @@ def test_compare_fails_on_whatever_grew(run: Run, tmp_path: Path) -> None:
     assert "run peak of GPU 0 grew by more than 5 %: +105.7 %, from 1000 MiB to 2.01 GiB" in higher.out
     assert "level at the end of the run of GPU 0 grew by more than 5 %: +89.4 %" in leaks.out
     assert "GREW · leaks/x against before/x: level at the end of the run +89.4 %, from" in " ".join(leaks.out.split())
+
+
+def test_a_comparison_begins_with_what_the_run_itself_needs(run: Run, tmp_path: Path) -> None:
+    # given a run that needs 5 % more, whose few recorded steps need a fifth
+    _write_run(tmp_path / "before", 1000, 500)
+    _write_run(tmp_path / "after", 1050, 500, recorded=2)
+    # when
+    done = run("compare", "before", "after")
+    # then
+    told = " ".join(done.out.split())
+    assert re.search(r"GREW · after/x against before/x: run peak \+5\.0 %, .*; recorded peak -80\.0 %", told)
 
 
 def test_a_comparison_as_a_page(run: Run, tmp_path: Path) -> None:

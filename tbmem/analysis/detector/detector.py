@@ -30,6 +30,8 @@ _SPREADS, _WIDE_SPREADS = 3.0, 2.0
 """Times the usual difference of levels in a block, and that of the second widest, by which they must grow to be a leak
 without a holder."""
 _LASTS = 0.5  # part of such growth by which the lowest levels must rise as well
+_MOST_HIDDEN = 1.5
+"""Times a leak's growth that its holder may gain in the first steps: what a window has left is freed meanwhile."""
 _LOOK = 64  # steps in which evidence is collected, with room to spare
 _URGENT = 128  # steps left from which on a leak does not wait for evidence
 
@@ -161,6 +163,7 @@ class Detector:
             trend.explain(conclusion.ends_at, conclusion.room)
             return (finding_text.dismissed(sample, standing, conclusion.reason, conclusion.evidence),)
         trend.lasting = conclusion.lasting
+        trend.held = (conclusion.explained or 0.0) if suspicion.gap == 1 else 0.0
         channel.growth.confirm()
         self._resident_told = 0  # the holder is news
         return self._news_of(self._current_leak(sample, channel, trend))
@@ -387,6 +390,8 @@ class Detector:
     def _leak(
         self, sample: MemorySample, channel: GrowthChannel, trend: Trend, rate: float, ahead: Forecast | None
     ) -> Finding:
+        if trend.is_short and rate < trend.held <= _MOST_HIDDEN * rate:
+            rate, ahead = trend.held, ahead and ahead.at_rate(trend.held)
         held, resident = self._held(channel, trend), self._resident.beyond(channel, trend)
         conclusion, seen = self._conclusions.get(channel.channel), channel.suspicion(trend, sample, rate)
         if held is not None:

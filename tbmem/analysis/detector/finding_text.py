@@ -219,13 +219,14 @@ def spike(sample: MemorySample, event: ExcursionEvent, running: RunningAt = _UNK
     steps = f"step {first}" if first == last else f"steps {first} to {last}"
     level = _level(channel, excursion)
     # what the resident peak shows of it depends on what malloc had kept free
-    step = f"{steps}{note} " + (f"allocated at least {format_bytes(allocated)} and " if allocated else "")
+    known = f"allocated at least {format_bytes(allocated)}" if allocated else ""
     if excursion.kept:
-        more = f"{format_signed(excursion.height)} more than usual{_kept(excursion)}"
-        message = f"{step}needed {more}: it reached {level}, the usual is {format_bytes(excursion.usual)}"
+        needed = known or f"needed {format_signed(excursion.height)} more than usual"
+        reached = f"it reached {level}, the usual is {format_bytes(excursion.usual)}"
+        message = f"{steps}{note} {needed}{_kept(excursion)}: {reached}"
     else:
-        verb = "held" if channel is Channel.ALLOCATED else "reached"
-        message = f"{step}{verb} {level}, {_above_usual(excursion)}{_kept(excursion)}"
+        verb = f"{known}{' and ' * bool(known)}" + ("held" if channel is Channel.ALLOCATED else "reached")
+        message = f"{steps}{note} {verb} {level}, {_above_usual(excursion)}{_kept(excursion)}"
     file, sources = excursion.confirmation
     message += _held_after(event) + _left_out(excursion)
     # a recording names what the step held, better than what was running when a look at the stack came
@@ -397,9 +398,9 @@ def _since(seen: Suspicion) -> str:
 
 
 def _grown(seen: Suspicion) -> str:
-    """``'+38.00 MiB'``, ``'+38.00 MiB in 38 evaluated steps of 41'`` where others lie between."""
-    growth, steps = format_signed(seen.growth), seen.last_step - seen.first_step
-    return growth if seen.judged_steps == steps else f"{growth} in {seen.judged_steps} evaluated steps of {steps}"
+    """``'+38.00 MiB'``, ``'+38.00 MiB in 38 steps, without 3 that were not evaluated,'`` where others lie between."""
+    growth, others = format_signed(seen.growth), seen.last_step - seen.first_step - seen.judged_steps
+    return f"{growth} in {seen.judged_steps} steps, without {others} that were not evaluated," if others else growth
 
 
 def _numbers(suspicion: Suspicion) -> dict[str, Any]:

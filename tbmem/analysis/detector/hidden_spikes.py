@@ -44,13 +44,19 @@ class HiddenSpikes:
         """
         if not 0 < len(reported) < EACH:
             return []
-        highest = max(int(spike.evidence.get("height_bytes", 0)) for spike in reported)
+        highest = max(map(_need, reported))
         others = [
             each
             for step, each in sorted(self._large.items())
             if each.height >= LEAST_PART * highest and not _is_near(step, reported)
         ]
         return others if len(reported) + len(others) <= EACH else []
+
+
+def _need(spike: Finding) -> int:
+    """What a spike needed, in bytes: the resident peak may be higher, by holes in malloc's heap."""
+    height = int(spike.evidence.get("height_bytes", 0))
+    return min(height, int(spike.evidence.get("allocated_bytes", height)))
 
 
 def _is_near(step: int, spikes: Sequence[Finding]) -> bool:

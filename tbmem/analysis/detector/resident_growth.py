@@ -16,7 +16,6 @@ SHARE_EXPLAINED = 0.5
 """Share of one channel's growth that another must show for it to be the same growth."""
 _PINNED = 2.0  # times the growth of what is alive by which the resident memory grows where the heap cannot shrink
 _FASTER = 1.05  # times the growth of what is alive from which on memory runs out at the rate of the resident memory
-_LASTS = 128  # judged steps from which on it is known that this goes on
 _MOST = 0.5  # share of the resident memory from which on growth is more than a heap that warms up
 
 
@@ -53,7 +52,7 @@ class ResidentGrowth:
         steps heaps also grow as they warm up: then it must be most of the resident memory.
         """
         growth = self._pinned(trend) if channel is self._alive else None
-        if growth is None or _lasts(trend):
+        if growth is None or not trend.is_short:
             return growth
         level = self._host.level_at(trend.last.step)
         return growth if level is not None and growth >= _MOST * level else None
@@ -97,7 +96,7 @@ class ResidentGrowth:
             return None
         rate, steady = self.rate(trend), self._host.steady_rate(trend)
         is_faster = steady is not None and min(rate, steady) > _FASTER * kept
-        return rate if is_faster and _lasts(trend) else None
+        return rate if is_faster and not trend.is_short else None
 
     def level_at(self, trend: Trend) -> int:
         """The resident memory at the end of a trend, in bytes."""
@@ -124,7 +123,3 @@ class ResidentGrowth:
         last = min(last, self._feed.heap_size.last_step)
         growth = self._host.growth_between(first, last)
         return growth is not None and self._feed.heap_size.growth(first, last) >= SHARE_EXPLAINED * growth
-
-
-def _lasts(trend: Trend) -> bool:
-    return trend.last.point.step - trend.first.point.step >= _LASTS

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from tbmem.analysis.detector.spike_test import AT_ONCE, FEW, WINDOW, Excursion, ExcursionKind
 
-_PEAKS = 4 * WINDOW
-"""Peaks that are remembered: an excursion of the first steps, or one outside a period, is reported late."""
+_PEAKS = 32 * WINDOW
+"""Peaks that are remembered: one of some spikes, or one outside a period, may be reported when the run ends."""
 _NOTICEABLE = 0.1  # part of an excursion's height from which on what malloc had kept free is mentioned
 _MAY_BE_PAGES = 0.5
 """Part of an excursion's height from which on it may be pages of the heap that come back, if so many were absent."""

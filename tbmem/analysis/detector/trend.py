@@ -22,6 +22,7 @@ _RISES = 0.6  # smallest share of the marks that lie above the one before
 _LEAST_PART = 0.1  # part of the largest rise that a rise must be to count
 _EVENTS_JUMP = 0.4  # largest single rise among regular ones, as a share of the growth
 _EVEN = 0.5  # rises that differ by no more than this factor are alike
+_LASTS = 128  # judged steps from which on it is known that a trend goes on
 _COUNTS_CLIMB = 0.6  # Kendall's tau of the live allocations from which on they count as climbing
 _WORK_GROWS = 0.05  # share by which the steps' own need must have grown to explain growth without new allocations
 
@@ -48,6 +49,7 @@ class Trend:
     lasting: bool = False  # it stays a leak even when it does not go on
     outgrown_at: tuple[float, float] = (0.0, 0.0)  # level in bytes and step from which on it is no longer explained
     left_at: tuple[float, int] = (0.0, 0)  # level in bytes and judged step when the evidence did not decide
+    held: float = 0.0  # bytes per step that its holder gains, where it gains some in each
     climbed_before: bool = False  # whether the marks before it climb as well, or none is known
 
     @classmethod
@@ -78,6 +80,11 @@ class Trend:
     def growth(self) -> float:
         """Bytes."""
         return self.last.level - self.first.level
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it is not known yet that it goes on: heaps warm up, and give back what a window needed."""
+        return self.last.point.step - self.first.point.step < _LASTS
 
     def up_to(self, mark: LowWaterMark) -> Trend:
         """The trend as far as a later mark, which is finer than its own, if it has gone on until there."""

@@ -18,7 +18,7 @@ _FACTOR_PERCENT = 1000.0  # growth in per cent from which it is given as a facto
 _MATERIAL_FRACTION = 0.001  # fraction of the highest peak below which a change is ignored
 _SHOWN = 3
 """Figures in the short form of a comparison."""
-RUN_PEAK = "run_peak_bytes"
+RUN_PEAK, RUN_LAST = OF_RUNS = "run_peak_bytes", "run_last_bytes"
 _RESIDENT_PEAKS = (
     "On the CPU a run peak is the resident memory of the whole process, with its libraries and what malloc keeps of"
     " earlier steps; a recorded peak is what tensors needed, and tells what changed more exactly."
@@ -31,7 +31,7 @@ FIGURE_WORDS = {
     "requested_bytes": "requested at the end of the recording",
     "peak_reserved_bytes": "recorded peak of reserved memory",
     RUN_PEAK: "run peak",
-    "run_last_bytes": "level at the end of the run",
+    RUN_LAST: "level at the end of the run",
 }
 """Names of a device's figures in texts."""
 

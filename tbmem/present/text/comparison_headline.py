@@ -1,10 +1,10 @@
-"""The headline of a comparison: the largest change, that of the run's peak, and the largest in the other direction."""
+"""The headline of a comparison: the run's largest change, that of its peak, and the largest in the other direction."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tbmem.analysis.runs.comparison import RUN_PEAK, Comparison, Figure
+from tbmem.analysis.runs.comparison import OF_RUNS, RUN_PEAK, Comparison, Figure
 from tbmem.present.lines import device_label
 
 _SAME_PERCENT = 1.0
@@ -16,10 +16,10 @@ def headline(comparison: Comparison) -> dict[str, Any]:
     sides = f"{comparison.after} against {comparison.before}"
     if not figures:
         return {"label": "SAME", "grew": False, "text": f"{sides}: no figure changed by 1 % or more."}
-    first = figures[0]
+    # what only recorded steps need may be a small part of what the job does
+    first = next((figure for figure in figures if figure.change.name in OF_RUNS), figures[0])
     grew = first.change.bytes > 0
     opposite = next((figure for figure in figures if (figure.change.bytes > 0) is not grew), None)
-    # what only recorded steps need may be a small part of what the job does
     peaks = [figure for figure in figures if figure.change.name == RUN_PEAK]
     of_run = next((figure for figure in peaks if (figure.change.bytes > 0) is grew), None)
     chosen = dict.fromkeys(figure for figure in (first, of_run, opposite) if figure is not None)

@@ -48,7 +48,8 @@ def estimate_lines(estimate: Estimate) -> Iterator[str]:
     if not estimate.job.inference:
         first, steady = format_bytes(estimate.first_step), format_bytes(estimate.steady_step)
         yield ""
-        yield f"The first step needs {first} and makes the optimizer's state, later ones {steady}."
+        rest = f"and makes the optimizer's state, later ones {steady}" if first != steady else "as later ones do"
+        yield f"The first step needs {first} {rest}."
     yield from _formula(estimate)
     yield from _gpus(estimate)
     for note in estimate.notes:

@@ -124,7 +124,8 @@ class Counters:
         limit = self.limit
         if limit.name not in (MACHINE, CGROUP):
             left = f"{format_bytes(limit.free)} of {format_bytes(limit.total)} of addresses are left"
-            notes.append(f"cpu: memory ends at {limit.name}, before the machine's does: {left}")
+            share = f"{format_bytes(self._host.total)} may be resident, of which shares are"
+            notes.append(f"cpu: memory ends at {limit.name}, before the machine's does: {left}; {share}")
         return notes
 
     def meanwhile(self) -> dict[str, tuple[int, int]]:

@@ -132,8 +132,7 @@ def test_a_step_that_only_looks_have_seen_high_is_a_spike_beside_another() -> No
     # then
     assert (hidden.kind, hidden.first_step, hidden.evidence["height_bytes"]) == (FindingKind.SPIKE, 55, 400 * MIB)
     assert hidden.message.startswith(
-        "step 55 allocated at least 400.00 MiB and needed +400.00 MiB more than usual,"
-        " 400.00 MiB of it in memory that malloc"
+        "step 55 allocated at least 400.00 MiB, 400.00 MiB of it in memory that malloc had kept free: it reached a "
     )
     assert detector.verdict().message.endswith(" · the largest of 2: steps 45, 55")
 

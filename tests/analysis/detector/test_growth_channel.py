@@ -111,7 +111,7 @@ def test_growth_after_a_level_that_stood_began_with_the_first_step_that_kept_som
 @pytest.mark.parametrize("per_step", [2 * KIB, 6 * KIB, 8 * MIB])
 @pytest.mark.parametrize("freed", [0, 8])
 def test_growth_that_was_there_with_the_first_steps_that_were_judged_may_be_earlier(per_step: int, freed: int) -> None:
-    # given a leak in all steps, of which those of a window are not judged; what that has left is freed in steps after it
+    # given a leak in all steps, of which those of a window are not judged; what that has left is freed after it
     levels = [max(level, BASE + freed * per_step) for level in climb(387, per_step)]
     channel = make_channel(patience=10_000)
     # when

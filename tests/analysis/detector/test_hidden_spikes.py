@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tbmem.analysis.detector.hidden_spikes import HiddenSpikes
@@ -33,6 +35,15 @@ def test_a_step_that_needed_what_malloc_had_kept_is_a_spike_beside_one() -> None
     # then its height is what it has allocated
     assert found == [Excursion(ExcursionKind.SPIKE, 130, 130, USUAL, USUAL, kept=80 * MIB)]
     assert found[0].height == 80 * MIB
+
+
+def test_what_the_highest_has_allocated_counts_not_the_holes_that_it_has_left() -> None:
+    # given a step that allocated a third of what the highest did, whose resident peak is twice as high
+    highest = spike(60, height=160)
+    highest = replace(highest, evidence={**highest.evidence, "allocated_bytes": 80 * MIB})
+    # when / then
+    assert [each.first_step for each in hidden({130: 27}, highest)] == [130]
+    assert hidden({130: 27}, spike(60, height=160)) == []
 
 
 @pytest.mark.parametrize(

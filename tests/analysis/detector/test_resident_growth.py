@@ -107,6 +107,22 @@ def test_a_heap_that_may_only_warm_up_is_no_measure_of_a_leak(steps: int, rate: 
     assert detector.verdict().evidence["bytes_per_step"] == pytest.approx(rate, rel=0.1)
 
 
+def test_a_leaks_first_rate_is_what_its_holder_gains_while_other_memory_is_given_back() -> None:
+    # given: each step keeps 128 KiB, and what a window has left, 24 KiB a step, is freed in the steps after it
+    levels = [HEAP + 128 * KIB * step - 24 * KIB * min(step, 60) for step in range(400)]
+    samples = heap(levels)
+    detector = Detector(awaits_evidence=True)
+    feed(detector, samples[:40])
+    # when
+    facts = {"holder": "Trainer.losses"}
+    known = conclusion(Outcome.CONFIRMED, share=1.0, explained=128 * KIB, evidence=facts)
+    (leak,) = detector.conclude(detector.suspicions[0], known)
+    feed(detector, samples[40:])
+    # then: the first figure is the one that the last has
+    for finding in (leak, detector.verdict()):
+        assert finding.evidence["bytes_per_step"] == pytest.approx(128 * KIB, rel=0.05)
+
+
 def test_a_leak_that_pins_the_heap_is_told_again_when_four_times_as_much_is_resident() -> None:
     # given: what is alive and the resident memory both go on growing, each reported by a channel of its own
     grown = [finding.evidence["growth_bytes"] for finding in judge(pinned(1500))[:-1]]
