@@ -33,6 +33,7 @@ class ResidentPeaks(deque[ResidentPeak]):
         super().__init__(maxlen=_PEAKS)
         self.least_free = least_free
         """Bytes that malloc had free before the steps that it has kept least for."""
+        self._usual_since = 0  # first step of the last change of level: of what comes after it, no earlier one is usual
 
     def have(self, first: int, last: int) -> bool:
         """Whether a peak of some steps is remembered."""
@@ -49,7 +50,7 @@ class ResidentPeaks(deque[ResidentPeak]):
     def climb_to(self, shift: Excursion) -> bool:
         """Whether the peaks come slowly to a new level, which malloc's counters, read after a time, show at once."""
         within = [each for each in self if shift.first_step <= each.step <= shift.last_step]
-        before = [each for each in self if each.step < shift.first_step][-len(within) :]
+        before = [each for each in self if self._usual_since <= each.step < shift.first_step][-len(within) :]
         return bool(within and before) and _usual_peak(within) - _usual_peak(before) < AT_ONCE * shift.height
 
     def with_allocated(self, step: int, allocated: int) -> Excursion | None:
@@ -64,9 +65,7 @@ class ResidentPeaks(deque[ResidentPeak]):
         """An excursion, judged less malloc's free memory, in resident peaks; as it is where its steps are forgotten."""
         within, before = self._around(excursion)
         if excursion.kind is ExcursionKind.SHIFT:
-            # earlier steps no longer tell what is usual
-            while self and self[0].step < excursion.first_step:
-                self.popleft()
+            self._usual_since = excursion.first_step
         if not within or not before:
             return excursion
         # a change of level is as high as most of its steps: one that came with it may be higher
@@ -91,10 +90,11 @@ class ResidentPeaks(deque[ResidentPeak]):
     def _around(self, excursion: Excursion) -> tuple[list[ResidentPeak], list[ResidentPeak]]:
         """The peaks of an excursion's steps, and those that tell what is usual."""
         first, last = excursion.first_step, excursion.last_step
+        since = self._usual_since if first >= self._usual_since else 0
         within = [each for each in self if first <= each.step <= last]
-        before = [each for each in self if first - WINDOW <= each.step < first]
+        before = [each for each in self if max(first - WINDOW, since) <= each.step < first]
         if len(before) < FEW and within:  # then others tell what is usual as well
-            others = [each for each in self if not first <= each.step <= last]
+            others = [each for each in self if since <= each.step and not first <= each.step <= last]
             # malloc may keep what the excursion has freed, unless it is pages of the heap that have come back
             may_be_pages = within[0].absent > _MAY_BE_PAGES * excursion.height
             known = [part for part in (others, () if may_be_pages else before) if part]

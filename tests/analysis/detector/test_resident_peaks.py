@@ -65,6 +65,16 @@ def test_the_usual_is_that_of_the_steps_before() -> None:
     assert (spike.peak, spike.usual) == (1200 * MIB, 700 * MIB)
 
 
+def test_a_step_before_a_change_of_level_is_told_in_its_peak_afterwards_too() -> None:
+    # given a large step that is told when the run ends, and a level that changed after it
+    peaks = _peaks(*[500] * 20, 900, *[500] * 9, *[700] * 20)
+    peaks.shown(Excursion(ExcursionKind.SHIFT, 31, 36, 600 * MIB, 400 * MIB))
+
+    spike = peaks.shown(Excursion(ExcursionKind.SPIKE, 21, 21, 750 * MIB, 350 * MIB))
+
+    assert (spike.peak, spike.usual, spike.kept) == (900 * MIB, 500 * MIB, 0)
+
+
 def test_a_change_of_level_is_as_high_as_most_of_its_steps() -> None:
     # given a large step, of whose memory malloc keeps some for good
     peaks = _peaks(*[500] * 20, 1200, *[700] * 20)
