@@ -88,7 +88,8 @@ class SampleFeed:
         """Bytes that malloc had free at its last reading, and the resident memory then."""
         self._resident: int | None = None  # at the last step's end
         self._heap_before: tuple[int, int] | None = None  # malloc's heap and the resident memory at its last reading
-        self._behind = (-1, 0.0)  # the resident memory that was older than malloc's figures, and since when
+        self._behind = (-1, 0.0, 0)
+        """Resident memory older than malloc's figures, since when it is, and the heap before it fell."""
         self._is_behind = False
         self._outside_heap = self._outside_plain = 0  # resident bytes outside of malloc's heap, in all or plain steps
         self.given_back = 0
@@ -330,7 +331,9 @@ class SampleFeed:
         free, self._resident = self._free(columns, at), columns.host_rss[at]
         self._note_behind(columns, at)
         if free is not None:
-            self._free_heap = None if self._is_behind else (free, columns.host_rss[at] or 0)
+            # the peak of the next step may still be that of before: judged too low rather than too high
+            fell = max(self._behind[2] - columns.reserved[at], 0) if self._is_behind else 0
+            self._free_heap = free + fell, columns.host_rss[at] or 0
 
     def _note_behind(self, columns: Any, at: int) -> None:
         """Note whether the resident memory, read less often, is from before malloc gave memory back."""
@@ -342,7 +345,8 @@ class SampleFeed:
             # what a recording had given back may have come back instead
             is_more = resident - reserved > self._outside_plain + _STANDS_STILL
             if fell > _STANDS_STILL and sank < _FALLS_WITH * fell and is_more:
-                self._behind = (resident, time)
+                before = self._behind[2] if resident == self._behind[0] else 0
+                self._behind = (resident, time, max(self._heap_before[0], before))
         self._heap_before = (reserved, resident)
         self._is_behind = resident == self._behind[0] and time < self._behind[1] + _LONGEST_BEHIND
 

@@ -228,3 +228,26 @@ def test_a_spike_that_is_told_after_a_recording_has_its_resident_peak() -> None:
     # then
     assert [event.excursion.peak for event in found] == [590 * MIB, 595 * MIB]
     assert all(event.excursion.usual == 500 * MIB for event in found)
+
+
+def test_a_spike_in_the_step_after_malloc_gave_memory_back_is_found(make_sample: MakeSample) -> None:
+    # given a heap of which malloc gives 14 MiB back at each second step, and resident memory that is read a step later
+    samples = []
+    for step in range(13, 120):
+        is_large = step % 2 == 0
+        resident = 363 if not is_large else 349
+        samples.append(
+            make_sample(step, 0.0, device="cpu")._replace(
+                allocated=116 * MIB,
+                reserved=(146 if is_large else 132) * MIB,
+                peak_allocated=None,
+                host_rss=resident * MIB,
+                host_peak_rss=(554 if step == 80 else 369) * MIB,
+            )
+        )
+    feed = SampleFeed(PatternsConfig())
+    # when
+    events = [event for columns in feed.columns(samples) for event in feed.take(columns)]
+    # then
+    spikes = [event.excursion for event in events if isinstance(event, ExcursionEvent)]
+    assert [(each.first_step, each.peak) for each in spikes] == [(80, 554 * MIB)]
