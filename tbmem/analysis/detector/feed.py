@@ -408,7 +408,7 @@ class SampleFeed:
             self._room = available, before
         available, before = self._room
         if available is not None and before is not None and columns.host_rss[-1] is not None:
-            # read once a second, in which a leak of a fast loop takes a part of it
+            # it is read once a second, in which a leak of a fast loop takes much of it
             available = max(available - max(columns.host_rss[-1] - before, 0), 0)
         for channel in self.channels.values():
             channel.available = available

@@ -29,9 +29,8 @@ PART = "lines at peaks"
 _MARGIN = 4 * MIB  # bytes above the level at the last step's end from which on the stack is looked at
 _CLEARLY = 1.03  # times as high as the highest look of a step so far, and as steps usually are
 _ENOUGH_LOOKS = 4  # looks at a step of which the highest tells what it has allocated
-_FAR_APART = (
-    0.15  # part of the time in which a step was looked at that two looks are apart at most where none is missing
-)
+_FAR_APART = 0.15
+"""Part of the time from the first to the last look at a step that two looks may be apart, for none to be missing."""
 _STEPS, _LARGEST = 256, 32
 """Steps that are remembered, since an excursion is reported some steps after it began, and the largest ones of those
 before: some are reported when the run ends."""
