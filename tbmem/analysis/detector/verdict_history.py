@@ -116,14 +116,15 @@ class VerdictHistory:
         return any(height <= _KEPT * _height(spike) for spike in self._spikes_in(first_step, first_step))
 
     def with_largest(self, periodic: Finding) -> Finding:
-        """A period's finding, which has the sizes of its last step; it names the largest of its spikes, if larger."""
+        """A period's finding, which has the sizes of its last step; it names a spike of it that is clearly larger."""
         members, period = periodic.evidence["member_steps"], periodic.evidence["period_steps"]
         spikes = [*(spike for spike in self._spikes if belongs(spike.first_step, members, period)), periodic]
-        largest = _largest(spikes)
-        if largest is periodic:
+        largest, is_measured = _largest(spikes), _are_measured(spikes)
+        key = "allocated_bytes" if is_measured else "height_bytes"
+        size = int(largest.evidence.get(key, 0))
+        if periodic.evidence[key] >= _ALIKE * size:
             return periodic
-        size = largest.evidence["allocated_bytes"] if _are_measured(spikes) else 0
-        told = f"allocated at least {format_bytes(size)}" if size else f"reached {format_signed(_height(largest))} more"
+        told = f"allocated at least {format_bytes(size)}" if is_measured else f"reached {format_signed(size)} more"
         message = f"{periodic.message} · the largest was step {largest.first_step}, which {told}"
         return replace(periodic, message=message, evidence={**periodic.evidence, "largest_step": largest.first_step})
 
