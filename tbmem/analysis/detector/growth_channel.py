@@ -199,19 +199,20 @@ class GrowthChannel:
         level = round(trend.last.level + self._block.splice.bytes)
         is_from_the_start = trend.first.tick <= _FEW_BLOCKS * self.block_steps
         may_be_earlier = trend.climbed_before or is_from_the_start
-        began = trend.first.step if may_be_earlier else trend.began
+        base = trend.first.step if may_be_earlier else trend.began - 1
+        began = base if may_be_earlier else trend.began
         return Suspicion(
             device=sample.device,
             rank=sample.rank,
             channel=self.channel,
-            first_step=trend.first.step,
+            first_step=base,
             began=began,
             may_be_earlier=may_be_earlier and began > 1,
             last_step=trend.last.step,
             base=level - round(trend.growth),
             level=level,
             bytes_per_step=rate,
-            judged_steps=trend.last.point.step - trend.first.point.step,
+            judged_steps=trend.last.point.step - trend.first.point.step - (base - trend.first.step),
             gap=gap,
             from_the_start=is_from_the_start,
         )

@@ -106,6 +106,9 @@ def test_growth_after_a_level_that_stood_began_with_the_first_step_that_kept_som
     seen = suspicion(channel, channel.extend(range(1, len(levels) + 1), levels))
     # then
     assert (seen.began, seen.may_be_earlier) == (began, False)
+    # and the growth is that of the steps from there on
+    assert seen.growth == pytest.approx(per_step * seen.judged_steps, abs=800)
+    assert seen.judged_steps == seen.last_step - seen.began + 1
 
 
 @pytest.mark.parametrize("per_step", [2 * KIB, 6 * KIB, 8 * MIB])
