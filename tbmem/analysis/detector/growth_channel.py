@@ -199,8 +199,8 @@ class GrowthChannel:
         level = round(trend.last.level + self._block.splice.bytes)
         is_from_the_start = trend.first.tick <= _FEW_BLOCKS * self.block_steps
         may_be_earlier = trend.climbed_before or is_from_the_start
-        base = trend.first.step if may_be_earlier else trend.began - 1
-        began = base if may_be_earlier else trend.began
+        base = trend.first.step if may_be_earlier else trend.stood_until
+        began = base if may_be_earlier else base + 1
         return Suspicion(
             device=sample.device,
             rank=sample.rank,

@@ -72,9 +72,9 @@ class Trend:
         return self.first.level - before.level >= _PACE * pace * lasted
 
     @property
-    def began(self) -> int:
-        """The first step that kept something, where the level stood before."""
-        return max(self.first.until, self.first.step) + 1
+    def stood_until(self) -> int:
+        """The last step at the level from which it rose, where that stood before."""
+        return max(self.first.until, self.first.step)
 
     @property
     def growth(self) -> float:

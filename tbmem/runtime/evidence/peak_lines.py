@@ -66,12 +66,15 @@ class _StepPeak:
         self.looks += 1
         self.apart, self.at = max(self.apart, at - self.at), at
 
+    @property
+    def allocated_at_least(self) -> int | None:
+        """Bytes that the highest look has seen allocated; ``None`` where too few looks tell."""
+        return self.allocated if self.looks >= _ENOUGH_LOOKS else None
+
     def beyond(self, usually: int | None) -> int | None:
         """Bytes that the step has allocated at least beyond what steps usually do; ``usually``: as is known by now."""
-        usual = usually if self.usually is None else self.usually
-        if self.is_first or self.looks < _ENOUGH_LOOKS or self.allocated is None or usual is None:
-            return None
-        return self.allocated - usual
+        usual, most = usually if self.usually is None else self.usually, self.allocated_at_least
+        return None if self.is_first or most is None or usual is None else most - usual
 
     @property
     def is_followed(self) -> bool:
@@ -234,7 +237,7 @@ class PeakLines:
             lines=tuple(self._code.code_line(file, line, function) for file, line, function in places),
             operator=call.name() if call is not None else "",
             is_evaluation=in_eval_mode is not None and in_eval_mode.trains,
-            allocated=peak.allocated if peak.looks >= _ENOUGH_LOOKS else None,
+            allocated=peak.allocated_at_least,
             is_followed=peak.is_followed,
         )
 

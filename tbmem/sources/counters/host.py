@@ -155,8 +155,7 @@ class HostMemory:
         """Read the total and available memory, which takes a fraction of a millisecond."""
         limits = host_limits()
         self.limit: Limit = limits[0]
-        resident = self.rss_meanwhile()
-        totals = (resident + limit.free if limit.counts_addresses else limit.total for limit in limits)
+        totals = (self.rss_meanwhile() + each.free if each.counts_addresses else each.total for each in limits)
         self.total, self.available = min(totals), self.limit.free
 
     def refresh_workers(self) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from tbmem.model.oom import CGROUP, MACHINE, Limit
+from tbmem.model.oom import Limit
 from tbmem.model.sample import NOTHING, DeviceReading, MemorySample
 from tbmem.sources.counters.devices import AUTO, CPU, Device, devices_in_use, open_device
 from tbmem.sources.counters.host import HostMemory
@@ -122,7 +122,7 @@ class Counters:
         text = "malloc has no counters here, so allocated and reserved are the resident memory"
         notes = [f"{name}: {text}" for name in resident]
         limit = self.limit
-        if limit.name not in (MACHINE, CGROUP):
+        if limit.counts_addresses:
             left = f"{format_bytes(limit.free)} of {format_bytes(limit.total)} of addresses are left"
             share = f"{format_bytes(self._host.total)} may be resident, of which shares are"
             notes.append(f"cpu: memory ends at {limit.name}, before the machine's does: {left}; {share}")
