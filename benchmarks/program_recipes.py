@@ -256,20 +256,20 @@ RECIPES = (
 
 
 _LONG = {
-    "examples/mnist": "--epochs 17 --no-accel",
-    "examples/vae": "--epochs 180",
-    "makemore transformer": "-i stand_in.txt --type transformer --max-steps 7000 -n 1",
-    "makemore mlp": "-i stand_in.txt --type mlp --max-steps 26000 -n 1",
+    "examples/mnist": "--epochs 30 --no-accel",
+    "examples/vae": "--epochs 320",
+    "makemore transformer": "-i stand_in.txt --type transformer --max-steps 12600 -n 1",
+    "makemore mlp": "-i stand_in.txt --type mlp --max-steps 46000 -n 1",
     "nanoGPT/train": "config/train_shakespeare_char.py --device=cpu --compile=False --eval_iters=5 --eval_interval=400"
-    " --block_size=64 --batch_size=8 --n_layer=4 --n_head=4 --n_embd=128 --max_iters=2900 --log_interval=10",
-    "minGPT/projects/adder/adder": "--trainer.max_iters=9000 --trainer.num_workers=0",
-    "PyTorch-GAN/implementations/gan/gan": "--n_epochs 54",
-    "PyTorch-GAN/implementations/wgan/wgan": "--n_epochs 100",
-    "cleanrl/cleanrl/ppo": "--total-timesteps 700000 --no-cuda",
-    "torchdiffeq/examples/ode_demo": "--niters 3800",
+    " --block_size=64 --batch_size=8 --n_layer=4 --n_head=4 --n_embd=128 --max_iters=5200 --log_interval=10",
+    "minGPT/projects/adder/adder": "--trainer.max_iters=16000 --trainer.num_workers=0",
+    "PyTorch-GAN/implementations/gan/gan": "--n_epochs 97",
+    "PyTorch-GAN/implementations/wgan/wgan": "--n_epochs 180",
+    "cleanrl/cleanrl/ppo": "--total-timesteps 1260000 --no-cuda",
+    "torchdiffeq/examples/ode_demo": "--niters 6800",
 }
 LONG = tuple(
-    replace(recipe, arguments=_LONG[recipe.title], seconds=400, name=recipe.title)
+    replace(recipe, arguments=_LONG[recipe.title], seconds=600, name=recipe.title)
     for recipe in RECIPES
     if recipe.title in _LONG
 )

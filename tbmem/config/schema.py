@@ -2,45 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from tbmem.config.paths import ENCODABLE, INSIDE, LOCAL, NAMED, Rule
+from tbmem.config.rules import (
+    ASCENDING,
+    ENCODABLE,
+    INSIDE,
+    LOCAL,
+    NAMED,
+    RANKS,
+    SINKS,
+    SIZE,
+    Rule,
+    at_least,
+    one_of,
+    ranks_of,
+)
 from tbmem.errors import ConfigError
-from tbmem.units import parse_bytes
 
 
 def _checked(default: Any, *rules: Rule) -> Any:
     """Declare a field with its rules."""
     return field(default=default, metadata={"rules": rules})
-
-
-def _at_least(low: float) -> Rule:
-    return f"must be at least {low:g}, and finite", lambda value: low <= value < float("inf")
-
-
-def _one_of(*words: str) -> Rule:
-    return f"must be {' or '.join(words)}", lambda value: value in words
-
-
-def _ranks_of(value: int | str) -> frozenset[int] | None:
-    """The set of ranks that ``value`` means; ``None`` for all of them."""
-    try:
-        return None if value == "all" else frozenset(int(part) for part in str(value).split(","))
-    except ValueError:
-        return frozenset({-1})
-
-
-def _is_ascending(levels: Iterable[float]) -> bool:
-    levels = list(levels)
-    return len(levels) == 3 and levels == sorted(set(levels)) and levels[0] > 0 and levels[-1] <= 100
-
-
-_ASCENDING: Rule = ("must be three ascending percentages up to 100, such as [87.5, 93.75, 97.5]", _is_ascending)
-_SIZE: Rule = ("", lambda value: parse_bytes(value) >= 0)
-_SINKS: Rule = ("must be names such as [wandb, mlflow]", lambda names: all(name.strip() for name in names))
-_RANKS: Rule = ("must be a rank, ranks such as '0,8', or 'all'", lambda value: min(_ranks_of(value) or [0]) >= 0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,17 +59,17 @@ class RunConfig(_Section):
 
     Change it: to find a run again by the name of its experiment.
     """
-    ranks: int | str = _checked(0, _RANKS)
+    ranks: int | str = _checked(0, RANKS)
     """Ranks that are watched: a number, several as ``"0,8"``, or ``all`` (one sub-folder per rank).
 
     Change it: to ``all`` where ranks may differ (pipelines, experts, uneven data); each rank costs the same.
     """
-    max_waiting: int | str = _checked("256 MiB", _SIZE)
+    max_waiting: int | str = _checked("256 MiB", SIZE)
     """Host memory for files that the disk has not taken yet; a window for which there is no room is left out.
 
     Unit: bytes. Change it: to more where windows were left out as the disk is slow, to less where memory is short.
     """
-    wait_seconds: float = _checked(30.0, _at_least(0))
+    wait_seconds: float = _checked(30.0, at_least(0))
     """Longest time that the end of a run waits for the disk; one line says what was not written by then.
 
     Unit: seconds. Change it: to more where traces are large and disks slow, to less if a job must end at once.
@@ -93,13 +77,13 @@ class RunConfig(_Section):
 
     def includes(self, rank: int) -> bool:
         """Whether ``rank`` is watched."""
-        ranks = _ranks_of(self.ranks)
+        ranks = ranks_of(self.ranks)
         return ranks is None or rank in ranks
 
     @property
     def several(self) -> bool:
         """Whether more than one rank may write, so that each needs a sub-folder."""
-        return len(_ranks_of(self.ranks) or (0, 1)) > 1
+        return len(ranks_of(self.ranks) or (0, 1)) > 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,22 +95,27 @@ class MonitorConfig(_Section):
 
     Change it: to ``false`` for profiler windows alone, without verdicts.
     """
-    log_every_n_steps: int = _checked(10, _at_least(1))
+    log_every_n_steps: int = _checked(10, at_least(1))
     """Steps between two console lines, two points of a TensorBoard scalar and two lines of the log.
 
     Unit: steps. Change it: to 1 for a short run, to 100 where steps take milliseconds; every step is judged anyway.
     """
-    line_seconds: float = _checked(2.0, _at_least(0))
+    line_seconds: float = _checked(2.0, at_least(0))
     """Least seconds between two console lines about a device: of short steps the latest is shown. ``0``: each.
 
     Unit: seconds. Change it: to 0 to see every line, to 60 for the console of a long job.
+    """
+    sample_seconds: float = _checked(0.02, at_least(0))
+    """Least seconds between two samples in a long loop of short steps; a peak is then that of all steps since the last.
+
+    Unit: seconds. Change it: to 0.08 where steps take some milliseconds and each 0.1 % of their time counts.
     """
     devices: str = _checked("auto", ("must be auto or device names", lambda devices: devices.strip() != ""))
     """Devices to watch: ``auto`` (those that this process uses) or names such as ``"cuda:0,cuda:1"``.
 
     Change it: where a process also uses devices that do not matter.
     """
-    peaks: str = _checked("step", _one_of("step", "run"))
+    peaks: str = _checked("step", one_of("step", "run"))
     """``step``: the peak counter is reset after each step. ``run``: never; peaks are since the process began.
 
     Change it: to ``run`` where the program reads ``torch.cuda.max_memory_allocated()`` over several steps.
@@ -157,47 +146,47 @@ class PatternsConfig(_Section):
 
     Change it: to ``false`` to record counters without verdicts.
     """
-    warmup_steps: int = _checked(1, _at_least(0))
+    warmup_steps: int = _checked(1, at_least(0))
     """First steps that are not judged: allocator, optimizer state and caches are still being set up.
 
     Unit: steps. Change it: to more where the first steps compile, capture graphs or search for kernels.
     """
-    patience: int = _checked(300, _at_least(6))
+    patience: int = _checked(300, at_least(6))
     """Steps of growth before it is called a leak without evidence, unless the device will be full long before.
 
     Unit: steps. Change it: to less where runs are short, to more where a cache or a curriculum fills slowly.
     """
-    min_growth: int | str = _checked("2 MiB", _SIZE)
+    min_growth: int | str = _checked("2 MiB", SIZE)
     """Smallest growth over those steps that counts; ``0`` for any.
 
     Unit: bytes. Change it: to more where growth of that size does not matter on your device.
     """
-    min_growth_percent: float = _checked(0.02, _at_least(0))
+    min_growth_percent: float = _checked(0.02, at_least(0))
     """The same in per cent of the level; the larger of the two counts.
 
     Unit: per cent of the level. Change it: to more where the level itself is noisy.
     """
-    spike_percent: float = _checked(5.0, _at_least(0))
+    spike_percent: float = _checked(5.0, at_least(0))
     """Smallest height of a step's peak above the usual one, in per cent of that, to be a spike.
 
     Unit: per cent of the usual peak. Change it: to more where lengths of samples differ much, and with them peaks.
     """
-    held_spike_percent: float = _checked(2.0, _at_least(0))
+    held_spike_percent: float = _checked(2.0, at_least(0))
     """The same for what a step still holds when it has ended, which is counted exactly.
 
     Unit: per cent of the usual level. Change it: to more where a program often keeps something for one step.
     """
-    min_spike: int | str = _checked("1 MiB", _SIZE)
+    min_spike: int | str = _checked("1 MiB", SIZE)
     """Smallest height in bytes; the larger of the two counts.
 
     Unit: bytes. Change it: to more where spikes of that size fit anyway.
     """
-    min_resident_spike: int | str = _checked("16 MiB", _SIZE)
+    min_resident_spike: int | str = _checked("16 MiB", SIZE)
     """The same for peaks of the resident memory, which serve on the CPU and are rough.
 
     Unit: bytes. Change it: to more on a CPU whose resident memory is noisy.
     """
-    capacity_percent: tuple[float, ...] = _checked((87.5, 93.75, 97.5), _ASCENDING)
+    capacity_percent: tuple[float, ...] = _checked((87.5, 93.75, 97.5), ASCENDING)
     """Shares of the device at which memory is tight, needs action, and is about to run out.
 
     Unit: per cent of the capacity. Change it: to higher shares where a run is meant to fill the device.
@@ -213,17 +202,17 @@ class ProfilingConfig(_Section):
 
     Change it: to ``false`` in production, where counters and verdicts are enough (the preset ``light``).
     """
-    skip_first: int = _checked(0, _at_least(0))
+    skip_first: int = _checked(0, at_least(0))
     """Steps at the very start that belong to no cycle.
 
     Unit: steps. Change it: to record later than the start: a phase that begins at step 1000.
     """
-    wait: int = _checked(1, _at_least(0))
+    wait: int = _checked(1, at_least(0))
     """Steps at the start of each cycle in which nothing is on.
 
     Unit: steps. Change it: to more with ``repeat: 0``, so that windows are rare.
     """
-    warmup: int = _checked(2, _at_least(0))
+    warmup: int = _checked(2, at_least(0))
     """Steps in which the profiler runs and throws its records away.
 
     Unit: steps. Change it: to 1 for short runs; with 0 the first recorded step includes the start of the profiler.
@@ -235,12 +224,12 @@ class ProfilingConfig(_Section):
 
     Unit: steps. Change it: to one step for a large model, to more to see what differs between steps.
     """
-    repeat: int = _checked(2, _at_least(0))
+    repeat: int = _checked(2, at_least(0))
     """How many cycles; 0 goes on until the run ends.
 
     Unit: cycles. Change it: to 1 for a single window, to 0 for a run whose memory changes over time.
     """
-    keep: int = _checked(20, _at_least(0))
+    keep: int = _checked(20, at_least(0))
     """Windows whose files are kept: named by a finding, first, highest, newest, with a finding, others; 0 keeps all.
 
     Unit: windows. Change it: to more, or to 0, where the disk has room for all windows of a run with ``repeat: 0``.
@@ -260,7 +249,7 @@ class ProfilingConfig(_Section):
 
     Change it: to ``false`` if nobody asks for categories or names.
     """
-    max_records: int | str = _checked("64 MiB", _SIZE)
+    max_records: int | str = _checked("64 MiB", SIZE)
     """Host memory that a window's records may take while it records, a tenth of what torch needs to collect them (some
     five steps of a model with 3,000 operators). A window that needs more ends early, or is left out.
 
@@ -287,12 +276,12 @@ class SnapshotConfig(_Section):
 
     Change it: to ``false`` if traces are enough, or if another tool records the history.
     """
-    history: str = _checked("windows", _one_of("windows", "run"))
+    history: str = _checked("windows", one_of("windows", "run"))
     """``windows``: recorded in the profiler's active steps. ``run``: in all steps, for an out-of-memory error.
 
     Change it: to ``run`` for a job that runs out of memory (the preset ``oom``); it costs time at each allocation.
     """
-    max_entries: int = _checked(100_000, _at_least(1))
+    max_entries: int = _checked(100_000, at_least(1))
     """Allocator events that the ring buffer keeps; older ones are lost.
 
     Unit: events. Change it: to more where a recording begins too late; each event takes memory of the host.
@@ -313,17 +302,17 @@ class EvidenceConfig(_Section):
 
     Change it: to ``false`` where no step may ever be slower than the others.
     """
-    max_windows: int = _checked(4, _at_least(1))
+    max_windows: int = _checked(4, at_least(1))
     """How often in a run at most.
 
     Unit: looks. Change it: to more for a run of days with several sources of growth.
     """
-    steps: int = _checked(8, _at_least(4))
+    steps: int = _checked(8, at_least(4))
     """Steps that are watched each time (more where memory grows only every few steps).
 
     Unit: steps. Change it: to more where one cycle of the program has more steps than that.
     """
-    max_seconds: float = _checked(2.0, _at_least(0))
+    max_seconds: float = _checked(2.0, at_least(0))
     """What looking may cost in all, outside of the watched steps, in seconds each time.
 
     Unit: seconds. Change it: to more for a program of millions of objects whose holder was not found.
@@ -338,12 +327,12 @@ class EvidenceConfig(_Section):
 
     Change it: to ``false`` under a debugger or coverage tool, which trace lines themselves.
     """
-    confirm_after: int = _checked(50, _at_least(1))
+    confirm_after: int = _checked(50, at_least(1))
     """Steps of growth before a leak is called with evidence: a list that each epoch empties looks the same first.
 
     Unit: steps. Change it: to more than an epoch's steps where each epoch empties what it collects.
     """
-    min_leak: int | str = _checked("1 KiB", _SIZE)
+    min_leak: int | str = _checked("1 KiB", SIZE)
     """Bytes per step below which a leak is not worth a word (1 KiB is 1 GiB in a million steps).
 
     Unit: bytes per step. Change it: to more for short runs, where a small leak does not matter.
@@ -382,7 +371,7 @@ class OutputConfig(_Section):
 
     Change it: to ``false`` where only TensorBoard is read.
     """
-    ranks: int | str = _checked(0, _RANKS)
+    ranks: int | str = _checked(0, RANKS)
     """Ranks that speak on the console: a number, several as ``"0,8"``, or ``all``.
 
     Change it: to ``all`` to see every rank, together with ``run.ranks``.
@@ -392,7 +381,7 @@ class OutputConfig(_Section):
 
     Change it: to ``false`` where a program prints ``summary`` itself.
     """
-    sinks: tuple[str, ...] = _checked((), _SINKS)
+    sinks: tuple[str, ...] = _checked((), SINKS)
     """Other loggers that receive scalars, findings and the summary: ``wandb``, ``mlflow``, ``comet``, ``prometheus``
     (with a port or file: ``prometheus:9464``), ``opentelemetry``. Each is an extra of tbmem, ``tbmem[wandb]``.
 
@@ -408,7 +397,7 @@ class OutputConfig(_Section):
 
     def includes(self, rank: int) -> bool:
         """Whether ``rank`` speaks on the console."""
-        ranks = _ranks_of(self.ranks)
+        ranks = ranks_of(self.ranks)
         return self.console and (ranks is None or rank in ranks)
 
 

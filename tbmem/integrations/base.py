@@ -16,7 +16,7 @@ from weakref import WeakSet
 import torch
 
 from tbmem.config import Config, ConfigSource, load_with_origins
-from tbmem.config.paths import is_address
+from tbmem.config.rules import is_address
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.run_summary import RunSummary
 from tbmem.present.lines import get_logger

@@ -50,7 +50,7 @@ from tbmem.sources.torch_state.data_loaders import code_in_workers
 from tbmem.sources.torch_state.out_of_memory import out_of_memory_in
 
 PART = "monitor"
-_BATCH_SECONDS, _LEAST_SECONDS = 0.5, 0.08
+_BATCH_SECONDS, _LEAST_SECONDS = 1.0, 0.08
 """Samples of shorter steps are evaluated together, in a long run for the longer time: after a training step the first
 evaluation costs a hundred times the others, because code and data have left the CPU caches."""
 _BATCH_STEPS, _BATCH_SHARE = (5, 240), 1 / 32
@@ -204,7 +204,7 @@ class MemoryMonitor(Lifecycle):
 
     def _open_counters(self, rank: Rank) -> Counters:
         reset = self.config.peaks == "step"
-        host = HostMemory(reset_peaks=reset, workers=self.config.workers)
+        host = HostMemory(reset_peaks=reset, workers=self.config.workers, interval=self.config.sample_seconds)
         updates = UpdateTracker()
         self._resources.callback(updates.close)
         return Counters(self.config.devices, host, rank=rank.rank, reset_peaks=reset, updated=updates.take)
@@ -228,7 +228,7 @@ class MemoryMonitor(Lifecycle):
     def step(self, *, profiled: bool = False) -> Sequence[Finding]:
         """Record the end of a step, ``profiled`` if the host's figures include a profiler's memory.
 
-        Returns new findings, usually none. Very short steps are evaluated together, those of 80 to 500 ms.
+        Returns new findings, usually none. Very short steps are evaluated together, those of 80 ms to a second.
         """
         try:
             return () if self._pid != Process.number else self.advance(profiled)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from tbmem.config.paths import ENCODABLE, LOCAL
+from tbmem.config.rules import ENCODABLE, LOCAL
 from tbmem.config.schema import RunConfig
 from tbmem.errors import RunFolderError
 from tbmem.model import files

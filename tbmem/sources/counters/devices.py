@@ -200,7 +200,7 @@ def open_device(name: str, host: HostMemory, *, reset_peaks: bool) -> Device:
         ConfigError: There is no such device here.
     """
     if name == CPU:
-        return CpuDevice(host, MallocHeap.of_this_process())
+        return CpuDevice(host, MallocHeap.of_this_process(host.interval))
     if name == "mps" and torch.backends.mps.is_available():
         return _MpsDevice()
     _check_device(name)

@@ -17,6 +17,7 @@ except ImportError:  # not on Windows
 
 from tbmem.model.oom import Limit
 from tbmem.sources.counters.child_processes import PAGE, Children
+from tbmem.sources.counters.malloc import INTERVAL
 from tbmem.sources.counters.memory_limits import host_limits
 from tbmem.sources.counters.own_memory import OwnMemory, own_memory
 
@@ -61,11 +62,9 @@ def _larger(left: Peaks, right: Peaks) -> Peaks:
 _RESET_PEAK = b"5"  # written to ``/proc/self/clear_refs``, resets the peak resident size, proc_pid_clear_refs(5)
 _SELF = resource.RUSAGE_SELF if resource is not None else 0
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes in which the system counts its peak, getrusage(2)
-_RSS_SECONDS = _PEAK_SECONDS = 0.02
-"""Time between two readings where steps are shorter; each is a call or two of the kernel: 6 µs on warm caches, 20 to 60
-in a training run on a virtual machine."""
 _PEAKS_ON_CREDIT = 300
-"""Readings that may come at once: the first few hundred steps have their own peaks, however short they are."""
+"""Readings that may come at once: the first few hundred steps have their own peaks, however short they are. Each is a
+call or two of the kernel: 6 µs on warm caches, 20 to 60 in a training run on a virtual machine."""
 _FLOOR_MARGIN = 4 << 20
 
 
@@ -76,10 +75,19 @@ class HostMemory:
     of the last ``read``; ``limit`` (the nearest of the machine's end, the control group's and the process's own),
     ``total`` (what may be resident: a limit of addresses leaves less) and ``available`` of the last ``refresh``;
     ``workers_*`` of the last ``refresh_workers``. ``heap`` is what malloc has handed out, where a caller has read it.
+    ``interval``: seconds between two readings in a long loop of shorter steps.
     """
 
-    def __init__(self, *, reset_peaks: bool = True, workers: bool = True, own: OwnMemory = own_memory) -> None:
+    def __init__(
+        self,
+        *,
+        reset_peaks: bool = True,
+        workers: bool = True,
+        interval: float = INTERVAL,
+        own: OwnMemory = own_memory,
+    ) -> None:
         self._own = own
+        self.interval = interval
         self._process = psutil.Process()
         self._children = Children() if workers else None
         self.resident = self._run_peak = 0
@@ -115,12 +123,13 @@ class HostMemory:
     def read(self, now: float) -> int | None:
         """Update ``resident`` and ``private``; returns the peak since the last reading, ``None`` if unknown.
 
-        In a long loop of very short steps the resident size is read every 20 ms of Unix time ``now``, and the peak
+        In a long loop of very short steps the resident size is read every ``interval`` of Unix time ``now``, the peak
         when ``read_again_at`` has come: the kernel keeps it meanwhile, so none is lost.
         """
         self.read_at = now
-        self.read_again_at = min(max(self.read_again_at, now - _PEAKS_ON_CREDIT * _PEAK_SECONDS), now) + _PEAK_SECONDS
-        fresh = not 0 <= now - self._rss_read_at < _RSS_SECONDS
+        interval = self.interval
+        self.read_again_at = min(max(self.read_again_at, now - _PEAKS_ON_CREDIT * interval), now) + interval
+        fresh = not 0 <= now - self._rss_read_at < interval
         if fresh:
             self.resident, self._rss_read_at = self.rss(), now
         # inlined: in loops of very short steps every call counts

@@ -25,7 +25,7 @@ _DEAR_CREDIT, _ON_CREDIT, _NOT_DEAR = 0.24, 120, 10e-3
 """... or so many, while there are no more than so many readings of at most so many seconds: after these a leak has
 shown, also on a slow machine, and where a graph that is kept makes a reading take milliseconds, the last one is a dozen
 steps old in a run of some hundred, not a hundred."""
-_SHORTEST_REST = 0.02
+INTERVAL = 0.02
 """Seconds between two readings after that, however cheap they are, as between two of the resident peak: a sample of
 both takes 0.1 to 0.15 ms during a training run, which is 2 % of a step of 6 ms."""
 _NOT_DEAR_MEANWHILE = 0.3e-3
@@ -38,15 +38,25 @@ _new_reading = tuple.__new__
 
 
 class MallocHeap:
-    """Reads malloc's counters (``None`` where it has none), less often where a reading is expensive."""
+    """Reads malloc's counters (``None`` where it has none), less often where a reading is expensive.
+
+    Args:
+        counters: What malloc has handed out and holds.
+        clock: Seconds that pass.
+        worked: Seconds of a processor that this thread has used.
+        interval: Seconds between two readings after the first ones, at least.
+    """
 
     def __init__(
         self,
         counters: MallocCounters | None,
         clock: Callable[[], float] = time.perf_counter,
         worked: Callable[[], float] = time.thread_time,
+        *,
+        interval: float = INTERVAL,
     ) -> None:
         self._counters = counters
+        self._interval = interval
         # what a reading takes is processor time: a machine that is busy with something else does not make it dearer
         self._clock, self._worked = clock, worked
         self._not_before = self._spent = 0.0
@@ -56,9 +66,10 @@ class MallocHeap:
         self.rest = 0.0  # seconds after the last reading for which no other is due; 0 where each step may have one
 
     @classmethod
-    def of_this_process(cls, *, rationed: bool = True) -> MallocHeap:
+    def of_this_process(cls, interval: float = INTERVAL, *, rationed: bool = True) -> MallocHeap:
         """The heap of the running process, unusable where its malloc has no counters (mimalloc, musl)."""
-        return cls(find_counters()) if rationed else cls(find_counters(), lambda: 0.0, lambda: 0.0)
+        counters = find_counters()
+        return cls(counters, interval=interval) if rationed else cls(counters, lambda: 0.0, lambda: 0.0)
 
     @property
     def usable(self) -> bool:
@@ -91,7 +102,7 @@ class MallocHeap:
             self._skips_left, pause = int(lower / _SHARE_OF_A_STEP), lower / _EARLY_SHARE
         else:
             pause = lower / _SHARE_OF_TIME
-            self._skips_left, self.rest = _UNLIMITED, max(pause, _SHORTEST_REST)
+            self._skips_left, self.rest = _UNLIMITED, max(pause, self._interval)
         self._not_before = began + max(pause, self.rest)
         return _new_reading(DeviceReading, (*figures, *_NO_MORE))
 

@@ -195,5 +195,5 @@ class Counters:
         if CPU in self._devices:
             self._heap = self._host.heap = None
         elif self._heap is None:
-            self._heap = MallocHeap.of_this_process()
+            self._heap = MallocHeap.of_this_process(self._host.interval)
         self._read_usage(new)

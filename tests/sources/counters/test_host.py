@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -26,7 +27,7 @@ def make_host() -> Iterator[MakeHost]:
     """Hosts that are closed after the test."""
     made: list[HostMemory] = []
 
-    def make(**options: bool) -> HostMemory:
+    def make(**options: Any) -> HostMemory:
         made.append(HostMemory(**{"workers": False, **options}))
         return made[-1]
 
@@ -142,6 +143,19 @@ def test_the_first_steps_have_their_own_peaks_and_long_loops_one_in_twenty_milli
     # then
     assert all(read[:300])
     assert sum(read[-1000:]) == pytest.approx(10, abs=2)
+
+
+def test_the_time_between_two_readings_can_be_longer(make_host: MakeHost) -> None:
+    # given
+    host = make_host(interval=0.08)
+    _needs_peaks(host)
+    # when the readings that may come at once are spent
+    for number in range(400):
+        host.read(1e9 + number * 1e-3)
+    last = host.read_again_at
+    host.read(last)
+    # then
+    assert host.read_again_at == pytest.approx(last + 0.08)
 
 
 def test_a_clock_that_is_put_back_does_not_stop_the_readings(make_host: MakeHost) -> None:

@@ -217,6 +217,17 @@ def test_a_long_loop_of_short_steps_is_read_less_often_after_two_thousand_steps(
     assert sum(readings[-2500:]) == pytest.approx(2500 * 330e-6 / 0.02, rel=0.05)
 
 
+def test_the_time_between_two_readings_can_be_longer() -> None:
+    # given
+    clock = _Clock()
+    heap = MallocHeap(_SlowMalloc(clock, 9e-6), clock, clock, interval=0.08)
+    # when steps take a third of a millisecond
+    readings = _readings(heap, clock, steps=5_000, seconds=330e-6)
+    # then the beginning is read as ever
+    assert all(readings[:2000])
+    assert sum(readings[-2500:]) == pytest.approx(2500 * 330e-6 / 0.08, abs=1)
+
+
 def test_steps_of_more_than_twenty_milliseconds_are_all_read() -> None:
     # given
     clock = _Clock()

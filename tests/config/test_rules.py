@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tbmem.config.paths import ENCODABLE, is_address
+from tbmem.config.rules import ENCODABLE, is_address
 
 
 @pytest.mark.parametrize("path", ["s3://bucket", "gs://bucket/runs", "hdfs://node:9000/runs", "file:///tmp/runs"])
