@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tbmem.analysis.detector import finding_text
+from tbmem.analysis.detector import excursion_text, finding_text, growth_text
 from tbmem.analysis.detector.feed import LARGEST_HEAP_BLOCK, Event, SampleFeed
 from tbmem.analysis.detector.forecast import Forecast
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
@@ -161,7 +161,7 @@ class Detector:
             if conclusion.room:
                 self._filling[self._is_of_host(channel)] = conclusion
             trend.explain(conclusion.ends_at, conclusion.room)
-            return (finding_text.dismissed(sample, standing, conclusion.reason, conclusion.evidence),)
+            return (growth_text.dismissed(sample, standing, conclusion.reason, conclusion.evidence),)
         trend.lasting = conclusion.lasting
         trend.held = (conclusion.explained or 0.0) if suspicion.gap == 1 else 0.0
         channel.growth.confirm()
@@ -202,9 +202,7 @@ class Detector:
                 continue
             if channel.growth.is_material(trend) and not self._is_shown(channel, trend):
                 suspicion = channel.suspicion(trend, sample, channel.rate(trend))
-                return finding_text.growing(
-                    sample, suspicion, self._conclusions.get(channel.channel), self._worker_code
-                )
+                return growth_text.growing(sample, suspicion, self._conclusions.get(channel.channel), self._worker_code)
         lowest, highest = feed.range or (0, 0)
         shift = self._history.shift()
         if shift is not None and feed.has_shifted(Channel(shift.evidence["channel"])):
@@ -247,14 +245,14 @@ class Detector:
                 return None
             # what is held since then was not made where that step's memory was highest
             running = RunningAt() if channel is Channel.ALLOCATED else self._running_in(excursion)
-            return finding_text.level_shift(sample, channel, excursion, running)
+            return excursion_text.level_shift(sample, channel, excursion, running)
         if excursion.kind is ExcursionKind.PERIODIC:
             at_members, at_last = self._looks.running_at(excursion.members), self._running_in(excursion)
-            found = self._history.with_largest(finding_text.periodic(sample, event, at_members, at_last))
+            found = self._history.with_largest(excursion_text.periodic(sample, event, at_members, at_last))
             return found if self._history.note_period(channel, excursion) else None
         if self._history.explains(channel, excursion):
             return None
-        return finding_text.spike(sample, event, self._running_in(excursion))
+        return excursion_text.spike(sample, event, self._running_in(excursion))
 
     def _running_in(self, excursion: Excursion) -> RunningAt:
         return self._looks.running_at(range(excursion.first_step, excursion.last_step + 1))
@@ -272,7 +270,7 @@ class Detector:
             if self._resident.is_free_heap(channel, trend):
                 return self._dismiss_free_heap(sample, channel, trend, event.rate)
             suspicion = self._suspicions[event.channel] = channel.suspicion(trend, sample, event.rate, event.gap)
-            return (finding_text.suspect(sample, suspicion),)
+            return (growth_text.suspect(sample, suspicion),)
         standing = self._suspicions.pop(event.channel, None)
         if event.change is Change.CERTAIN:
             pinning = self._resident.pinning(channel)
@@ -300,15 +298,15 @@ class Detector:
             if fell and conclusion is not None:
                 held = sample.step - ended.first_step
                 self.let_go |= {holder["name"]: held for holder in conclusion.evidence.get("holders", ())}
-            return (finding_text.retracted(sample, ended, conclusion, fell=fell),)
+            return (growth_text.retracted(sample, ended, conclusion, fell=fell),)
         if standing is not None:
             reason = "it fell back" if fell else "it ended"
-            return (finding_text.dismissed(sample, standing, reason, {}),)
+            return (growth_text.dismissed(sample, standing, reason, {}),)
         return ()
 
     def _news_of(self, leak: Finding) -> Sequence[Finding]:
         """A leak, unless it pins the heap and the other channel has told the growth that it makes."""
-        if finding_text.PART_OF_RATE & leak.evidence.keys():
+        if growth_text.PART_OF_RATE & leak.evidence.keys():
             if leak.evidence["growth_bytes"] < WORSE * self._resident_told:
                 return ()
             self._resident_told = leak.evidence["growth_bytes"]
@@ -327,7 +325,7 @@ class Detector:
         channel.growth.await_evidence()
         suspicion = standing or channel.suspicion(event.trend, sample, event.rate, event.gap)
         self._suspicions[event.channel] = suspicion
-        return (finding_text.suspect(sample, suspicion),) if standing is None else ()
+        return (growth_text.suspect(sample, suspicion),) if standing is None else ()
 
     def _is_shown(self, channel: GrowthChannel, trend: Trend) -> bool:
         """Whether another channel shows the same growth.
@@ -382,7 +380,7 @@ class Detector:
         self._conclusions[channel.channel] = Conclusion(outcome=Outcome.DISMISSED, step=sample.step, reason=reason)
         if channel.growth.trend is not None:
             channel.growth.trend.explain(None)
-        return (finding_text.dismissed(sample, channel.suspicion(trend, sample, rate), reason, {}),)
+        return (growth_text.dismissed(sample, channel.suspicion(trend, sample, rate), reason, {}),)
 
     def _current_leak(self, sample: MemorySample, channel: GrowthChannel, trend: Trend) -> Finding:
         return self._leak(sample, channel, trend, channel.rate(trend), channel.forecast(trend, sample.step))
@@ -411,10 +409,10 @@ class Detector:
         if conclusion is not None and conclusion.outcome is Outcome.DISMISSED and not conclusion.evidence.get("holder"):
             conclusion = None  # what explained it until now does so no more, and names nothing
         if growth is None:
-            return finding_text.leak(sample, seen, conclusion, ahead, known_by, in_workers=self._worker_code)
+            return growth_text.leak(sample, seen, conclusion, ahead, known_by, in_workers=self._worker_code)
         level, at_once = self._resident.level_at(trend), round(growth - rate * seen.judged_steps)
         whole = replace(seen, base=level - round(growth), level=level, bytes_per_step=rate, at_once=at_once)
-        return finding_text.leak(sample, whole, conclusion, ahead, known_by, alive=seen, is_held=held is not None)
+        return growth_text.leak(sample, whole, conclusion, ahead, known_by, alive=seen, is_held=held is not None)
 
     def _held(self, channel: GrowthChannel, trend: Trend) -> float | None:
         return self._resident.held(trend) if channel.channel is Channel.ALLOCATED and self._feed.is_cpu else None
