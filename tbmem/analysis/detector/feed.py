@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from tbmem.analysis.detector.free_heap import FreeHeap
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import GrowthTest
 from tbmem.analysis.detector.hidden_spikes import HiddenSpikes
@@ -27,13 +28,7 @@ RESIDENT_GROWTH = 8 * MIB
 LARGEST_HEAP_BLOCK = 32 * MIB
 """Bytes of the largest block that glibc's malloc takes from its heap rather than maps (DEFAULT_MMAP_THRESHOLD_MAX,
 ``mallopt(3)``): what it keeps free differs by one of them."""
-_GIVEN_BACK = 4 * MIB
-"""Bytes of the heap that are not in memory from which on pages were given back: less comes from untouched ones."""
 _MOSTLY = 0.5  # share of a height that lies in free memory, from which on it is none where pages were given back
-_STANDS_STILL = 1 * MIB
-"""Change of resident memory, or of malloc's heap, in bytes, that says nothing."""
-_FALLS_WITH, _LONGEST_BEHIND = 0.5, 0.1
-"""Part by which the resident memory falls with malloc's heap, and seconds after which it must have been read again."""
 _WORKERS_PATIENCE = 30  # readings of the child processes, at most two a second, over which they must have grown
 _WORKERS_SECONDS = 0.5
 _STRETCHES = 4  # stretches of steps between recordings whose resident peaks are remembered
@@ -84,20 +79,7 @@ class SampleFeed:
         self.fragments = FragmentationTest()
         self._patterns: Sequence[PatternTest] = (self.fragments,)
         self._interrupted = False
-        self._free_heap: tuple[int, int] | None = None
-        """Bytes that malloc had free at its last reading, and the resident memory then."""
-        self._resident: int | None = None  # at the last step's end
-        self._heap_before: tuple[int, int] | None = None  # malloc's heap and the resident memory at its last reading
-        self._behind = (-1, 0.0, 0)
-        """Resident memory older than malloc's figures, since when it is, and the heap before it fell."""
-        self._is_behind = False
-        self._outside_heap = self._outside_plain = 0  # resident bytes outside of malloc's heap, in all or plain steps
-        self.given_back = 0
-        """Bytes of malloc's heap that recordings have given back to the system so far: resident again once they are
-        used. Each time counts, since the fall is not judged, as the recording is not, but the rise is."""
-        self._absent = self._last_absent = 0  # bytes of the heap that were not resident before a recording, and now
-        self._gave_back = False  # whether free pages of the heap were given back to the system after a recording
-        self._awaits_heap = False  # whether malloc's counters were not read yet after the last recording
+        self.free_heap = FreeHeap()  # of the CPU
         self._resident_peaks = ResidentPeaks()
         self._earlier_peaks: deque[ResidentPeaks] = deque(maxlen=_STRETCHES)
         """Those before the last recordings, each of which begins a stretch of its own."""
@@ -127,15 +109,14 @@ class SampleFeed:
             if not self._interrupted:
                 self._interrupted = True
                 events += self._ended({channel: test.close() for channel, test in self._spikes.items()})
-                self._absent = self._last_absent
+                self.free_heap.begin_recording()
             recorded = columns.step, columns.host_peak_rss, columns.host_rss, columns.allocated, columns.host_own
             self._recorded.add_recorded(*(column[0] for column in recorded))
             self._updated.append((columns.step[0], columns.updated[0]))
         elif columns.step[0] > self._warmup:
             if self._interrupted:
                 self._resume()
-            if self._awaits_heap:
-                self._note_given_back(columns)
+            self.free_heap.note_given_back(columns)
             if columns.updated[-1] is not None:
                 if not self._is_updating:
                     self._begin_updates()
@@ -152,13 +133,7 @@ class SampleFeed:
                 events += [self._spike_event(columns.step[-1], each) for each in self._recorded.judged()]
         if not columns.profiled[0]:
             self._recorded.note_level(columns.allocated[-1], columns.host_own[-1])
-        self._note_free(columns, -1)
-        self._note_absent(columns, -1)
-        resident, reserved = columns.host_rss[-1], columns.reserved[-1]
-        if resident is not None and reserved is not None and not self._is_behind:
-            self._outside_heap = max(self._outside_heap, resident - reserved)
-            if not columns.profiled[-1]:
-                self._outside_plain = max(self._outside_plain, resident - reserved)
+        self.free_heap.note_end(columns)
         if len(events) > 1:
             # of excursions that became clear in the same step the highest first, of equals what is held when it ends:
             # the first explains the others
@@ -228,7 +203,7 @@ class SampleFeed:
         is_mostly_kept = (excursion.kept or 0) > _MOSTLY * excursion.height
         if excursion.kind is ExcursionKind.SHIFT:
             return not is_mostly_kept
-        is_refill = self._gave_back and is_mostly_kept
+        is_refill = self.free_heap.gave_back and is_mostly_kept
         return not is_refill and self._is_high(excursion)
 
     def _is_high(self, excursion: Excursion) -> bool:
@@ -258,23 +233,14 @@ class SampleFeed:
             test.rebase()
 
     def _resume(self) -> None:
-        self._interrupted, self._awaits_heap = False, True
-        self._free_heap = None
+        self._interrupted = False
+        self.free_heap.end_recording()
         for channel in self.channels.values():
             channel.interrupt()
         for test in self._spikes.values():
             test.rebase()
         self._earlier_peaks.append(self._resident_peaks)
         self._resident_peaks = ResidentPeaks(self._resident_peaks.least_free)
-
-    def _note_given_back(self, columns: Any) -> None:
-        """Note what of the heap was given back after a recording, at the first reading of malloc's counters."""
-        readings = (self._not_resident(columns, at) for at in range(len(columns.step)))
-        absent = next((reading for reading in readings if reading is not None), None)
-        if absent is not None:
-            self._awaits_heap = False
-            self.given_back += max(absent - self._absent, 0)
-            self._gave_back = absent > _GIVEN_BACK
 
     def _judge_device(self, columns: Any, events: list[Event]) -> None:
         steps, levels = columns.step, columns.allocated
@@ -307,67 +273,13 @@ class SampleFeed:
         peaks: list[ResidentPeak] = []
         for at, peak in enumerate(columns.host_peak_rss):
             if at:
-                self._note_free(columns, at - 1)
-                self._note_absent(columns, at - 1)
-            free = self._free_when_it_began()
+                self.free_heap.note(columns, at - 1)
+            free = self.free_heap.at_last_end()
             if peak is not None and free is not None:
-                peaks.append(ResidentPeak(columns.step[at], peak, max(peak - free, 0), self._last_absent))
+                peaks.append(ResidentPeak(columns.step[at], peak, max(peak - free, 0), self.free_heap.absent))
         if peaks:
             self._resident_peaks.extend(peaks)
             self._judge_spikes(Channel.HOST, [each.step for each in peaks], [each.level for each in peaks], events)
-
-    def _free_when_it_began(self) -> int | None:
-        """Bytes that malloc had free at the last step's end; ``None`` where that is not known.
-
-        What the resident memory has changed by since malloc's counters were read counts as free memory, so that a step
-        is judged too low rather than too high.
-        """
-        if self._free_heap is None or self._resident is None:
-            return None
-        free, resident = self._free_heap
-        return max(free + self._resident - resident, 0)
-
-    def _note_free(self, columns: Any, at: int) -> None:
-        free, self._resident = self._free(columns, at), columns.host_rss[at]
-        self._note_behind(columns, at)
-        if free is not None:
-            # the peak of the next step may still be that of before: judged too low rather than too high
-            fell = max(self._behind[2] - columns.reserved[at], 0) if self._is_behind else 0
-            self._free_heap = free + fell, columns.host_rss[at] or 0
-
-    def _note_behind(self, columns: Any, at: int) -> None:
-        """Note whether the resident memory, read less often, is from before malloc gave memory back."""
-        reserved, resident, time = columns.reserved[at], columns.host_rss[at], columns.time[at]
-        if reserved is None or resident is None:
-            return
-        if self._heap_before is not None:
-            fell, sank = self._heap_before[0] - reserved, self._heap_before[1] - resident
-            # what a recording had given back may have come back instead
-            is_more = resident - reserved > self._outside_plain + _STANDS_STILL
-            if fell > _STANDS_STILL and sank < _FALLS_WITH * fell and is_more:
-                before = self._behind[2] if resident == self._behind[0] else 0
-                self._behind = (resident, time, max(self._heap_before[0], before))
-        self._heap_before = (reserved, resident)
-        self._is_behind = resident == self._behind[0] and time < self._behind[1] + _LONGEST_BEHIND
-
-    def _free(self, columns: Any, at: int) -> int | None:
-        """Resident bytes that malloc had free when a step ended; ``None`` where its counters were not read."""
-        level, reserved = columns.allocated[at], columns.reserved[at]
-        if level is None or reserved is None:
-            return None
-        free: int = reserved - level
-        return max(free - (self._not_resident(columns, at) or 0), 0) if self._gave_back else free
-
-    def _note_absent(self, columns: Any, at: int) -> None:
-        absent = self._not_resident(columns, at)
-        if absent is not None:
-            self._last_absent = absent
-
-    def _not_resident(self, columns: Any, at: int) -> int | None:
-        """Bytes of malloc's heap that are not in memory; ``None`` where its counters were not read."""
-        resident, reserved = columns.host_rss[at], columns.reserved[at]
-        known = resident is not None and reserved is not None
-        return max(self._outside_heap - (resident - reserved), 0) if known else None
 
     def _judge_host(self, columns: Any, events: list[Event]) -> None:
         values = columns.host_rss

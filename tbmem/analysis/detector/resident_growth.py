@@ -113,7 +113,7 @@ class ResidentGrowth:
         growth, alive_growth = self._host.growth_between(first, last), self._alive.growth_between(first, last)
         if growth is None or alive_growth is None or growth < SHARE_EXPLAINED * trend.growth:
             return False
-        free = self._feed.heap_size.growth(first, last) + self._feed.given_back
+        free = self._feed.heap_size.growth(first, last) + self._feed.free_heap.given_back
         if self._alive.growth.trend is not None:  # else what is alive in some steps is free in others
             free -= alive_growth
         return free >= SHARE_EXPLAINED * growth
