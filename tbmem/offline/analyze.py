@@ -19,7 +19,14 @@ from tbmem.analysis.allocator.what_if import WhatIf, what_ifs
 from tbmem.analysis.recordings.analyzer import analyze as analyze_timeline
 from tbmem.analysis.recordings.category_rules import DEFAULT_TABLE, CategoryTable
 from tbmem.analysis.recordings.result import Analysis
-from tbmem.analysis.runs.comparison import Comparison, compare_analyses, compare_runs, peak_notes, run_figures
+from tbmem.analysis.runs.comparison import (
+    Comparison,
+    compare_analyses,
+    compare_runs,
+    peak_notes,
+    run_figures,
+    spike_notes,
+)
 from tbmem.analysis.runs.run_status import RankState, status_notes
 from tbmem.config.yaml_file import read_yaml
 from tbmem.errors import ConfigError, FileFormatError, TbmemError, UsageError, described
@@ -186,7 +193,7 @@ class Pair(NamedTuple):
             for note in status_notes(states, now, "compared")
             if runs
         ]
-        peaks = peak_notes(chain(*self.states)) if runs else ()
+        peaks = [*chain(*map(spike_notes, self.names, self.states)), *peak_notes(chain(*self.states))] if runs else []
         return replace(comparison, before=before, after=after, runs=runs, notes=(*comparison.notes, *peaks, *status))
 
     def reversed(self) -> Pair:

@@ -34,7 +34,7 @@ export function relativeChange(before, after) {
   if (!after) return "gone";
   if (after >= 10 * before) return `${whole(after / before)} times`;
   const text = percent((100 * (after - before)) / before);
-  return text.startsWith("-") ? text : `+${text}`;
+  return text.startsWith("-") || text === percent(0) ? text : `+${text}`;
 }
 
 /** Name and bytes of the unit in which an axis up to `most` reads best. */

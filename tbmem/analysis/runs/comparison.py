@@ -12,6 +12,7 @@ from tbmem.analysis.recordings.result import Analysis, DeviceAnalysis, Share
 from tbmem.analysis.runs.run_status import RankState
 from tbmem.analysis.statistics import outlier
 from tbmem.model.category import Phase, word_of
+from tbmem.model.finding import FindingKind
 from tbmem.units import format_bytes, format_count, format_signed
 
 _FACTOR_PERCENT = 1000.0  # growth in per cent from which it is given as a factor
@@ -65,11 +66,11 @@ class Change:
     def percent_text(self) -> str:
         """``'+105.7 %'``, ``'new'``, or ``'× 262 144'`` for a very large growth."""
         if self.percent is None:
-            return "new" if self.after else "+0.0 %"
+            return "new" if self.after else "0.0 %"
         if self.percent >= _FACTOR_PERCENT:
             return f"× {format_count(self.after / self.before)}"
-        # adding 0.0 turns -0.0 into 0.0
-        return f"{round(self.percent, 1) + 0.0:+.1f} %"
+        rounded = round(self.percent, 1)
+        return f"{rounded:+.1f} %" if rounded else "0.0 %"
 
     @property
     def text(self) -> str:
@@ -150,6 +151,20 @@ def peak_notes(states: Iterable[RankState]) -> Sequence[str]:
     return [
         *(["Run peaks are compared without what tbmem itself has added, as 'tbmem check' judges them."] * has_own),
         *([_RESIDENT_PEAKS] * is_resident),
+    ]
+
+
+def spike_notes(name: str, states: Iterable[RankState]) -> Sequence[str]:
+    """Sentences about the run peaks of the run ``name`` that are those of spikes."""
+    return [
+        f"{name}: the run peak of {device.place} is a spike's: {finding.message}."
+        for state in states
+        for device in state.devices
+        for finding in state.findings
+        if device.peak is not None
+        and finding.kind is FindingKind.SPIKE
+        and finding.device == device.device
+        and finding.first_step <= device.peak.step <= finding.last_step
     ]
 
 

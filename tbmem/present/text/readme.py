@@ -173,7 +173,8 @@ class Recorded(NamedTuple):
 
 def run_lines(report: RunReport, recorded: Sequence[Recorded]) -> list[str]:
     """The summary of a run for a terminal."""
-    lines = [f"run {report.name}: {report.steps} steps in {format_duration(report.seconds)}, {report.status.sentence}"]
+    lasted = f" in {format_duration(report.seconds)}" if report.steps else ""
+    lines = [f"run {report.name}: {report.steps} steps{lasted}, {report.status.sentence}"]
     reported = [finding for finding in standing(report.findings) if not finding.kind.is_quiet]
     lines += _verdicts(report, {finding.message for finding in reported})
     lines += [peak_line(peak, several_ranks=len(report.ranks) > 1) for peak in report.peaks]

@@ -17,8 +17,10 @@ from tbmem.analysis.runs.comparison import (
     compare_runs,
     odd_one,
     run_figures,
+    spike_notes,
 )
 from tbmem.analysis.runs.run_status import RankState
+from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import MonitorLog, SampleRow
 from tbmem.units import GIB, MIB
 from tests.analysis.timelines import recording
@@ -104,7 +106,7 @@ def test_a_change_of_some_bytes_beside_a_large_peak_is_none() -> None:
         (GIB, 2 * GIB, "+100.0 %", "+100.0 %, from 1.00 GiB to 2.00 GiB"),
         (2 * GIB, GIB, "-50.0 %", "-50.0 %, from 2.00 GiB to 1.00 GiB"),
         (4, MIB, "× 262 144", "from 4 B to 1.00 MiB"),
-        (GIB, GIB - 10, "+0.0 %", "+0.0 %, from 1.00 GiB to 1.00 GiB"),
+        (GIB, GIB - 10, "0.0 %", "0.0 %, from 1.00 GiB to 1.00 GiB"),
         (0, MIB, "new", "from 0 B to 1.00 MiB"),
         (MIB, 0, "-100.0 %", "-100.0 %, from 1.00 MiB to 0 B"),
     ],
@@ -197,3 +199,29 @@ def test_a_stack_that_one_side_has_put_with_others_is_left_out() -> None:
     # what of 60 stacks is not among the 50 largest of the one is not called new in the other
     assert {one.name for one in device.by_stack} == {f"me/{number}.py:4 f" for number in range(10, 59)}
     assert len(device.by_line) == 59
+
+
+@pytest.mark.parametrize(("step", "told"), [(2, True), (1, False)])
+def test_a_run_peak_that_is_a_spikes_is_told_with_its_sentence(make_sample: MakeSample, step: int, told: bool) -> None:
+    # given a run whose highest step is the second, and a spike in one
+    samples = [make_sample(number, 1, size) for number, size in ((1, 2), (2, 9))]
+    rows = [
+        SampleRow(sample=one, first_step=one.step, count=1, allocated_min=GIB, allocated_max=GIB) for one in samples
+    ]
+    spike = Finding(
+        kind=FindingKind.SPIKE,
+        severity=Severity.WARNING,
+        device=samples[0].device,
+        rank=0,
+        first_step=step,
+        last_step=step,
+        message=f"step {step} reached a peak",
+        evidence={},
+        advice="",
+    )
+    state = RankState()
+    # when
+    state.add(MonitorLog(headers=[{"rank": 0}], rows=rows, findings=[spike]))
+    # then
+    sentence = f"b: the run peak of rank 0 {samples[0].device} is a spike's: step {step} reached a peak."
+    assert spike_notes("b", [state]) == [sentence] * told

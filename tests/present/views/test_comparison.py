@@ -56,5 +56,5 @@ def test_a_tiny_base_is_told_by_the_sizes() -> None:
 
     assert view["headline"] is not None
     assert view["headline"]["text"] == "b against a: run peak from 1.00 MiB to 400.00 MiB."
-    assert view["runs"][0]["totals"]["percent_text"] == ["× 400", "+0.0 %"]
+    assert view["runs"][0]["totals"]["percent_text"] == ["× 400", "0.0 %"]
     assert view["runs"][0]["totals"]["words"] == ["run peak", "level at the end of the run"]
