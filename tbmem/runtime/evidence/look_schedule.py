@@ -24,8 +24,8 @@ _CREDIT, _DENSE_SHARE = 0.2, 0.001
 _LONG = 1.5
 """Times as long as steps usually take, from which on a step is long: one that needs more memory mostly takes longer,
 and may be over before an ordinary look at it is due."""
-_MEASURED = 0.05  # seconds over which the duration of steps is measured at least
-_SAMPLES, _SOON, _LATER = 8, 0.1, 5.0
+_MEASURED, _MEASURED_STEPS = 0.05, 8  # seconds, or steps, over which the duration of steps is measured at least
+_SAMPLES, _SOON, _LATER = 8, 0.05, 5.0
 """Steps that are looked at from their beginning to their end, whatever they need, which tells what is usual; seconds
 between two of them, and between two more after these."""
 _AT_ONCE = 1e-9  # limit of a step that is looked at from its beginning on
@@ -70,9 +70,10 @@ class _Pace:
         """Seconds for which the running step has been seen."""
         if step != self.step:
             first, began = self._since
-            if first and now - began >= _MEASURED:
+            is_measured = now - began >= _MEASURED or step - first >= _MEASURED_STEPS
+            if first and is_measured:
                 self._durations.add((now - began) / (step - first))
-            if not first or now - began >= _MEASURED:
+            if not first or is_measured:
                 self._since = step, now
             self.step, self._began = step, now
         return now - self._began

@@ -67,6 +67,17 @@ def test_a_long_step_is_looked_at_every_millisecond() -> None:
     assert len(looks) > 30
 
 
+def test_what_is_usual_in_a_loop_of_short_steps_is_known_after_an_eighth_of_a_second() -> None:
+    # given steps of 2 ms
+    steps = Steps(0.002)
+    steps.run_many(65)
+    # when one takes five times as long
+    looks = steps.run(0.01)
+    # then it is looked at from half of a usual one beyond a usual one on
+    assert looks[0] <= 1.5 * 1.1 * 0.002
+    assert len(looks) >= 6
+
+
 def test_a_high_step_is_looked_at_often_after_the_first_look() -> None:
     # given steps of which none is long
     steps = Steps(0.1)
