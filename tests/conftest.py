@@ -101,6 +101,7 @@ def _switches() -> dict[str, object]:
         "functions' saved tensors": torch.autograd.function.BackwardCFunction.saved_tensors,
         "torch's profiler": [getattr(torch.autograd.profiler, f"_{name}_profiler") for name in ("prepare", "enable")],
         "optimizer hooks": len(_global_optimizer_post_hooks),
+        "torch functions": torch._C._is_torch_function_enabled(),
         "memory history": MemoryHistory._owner,
         "observers of out-of-memory": _Observer.listeners,
         "SIGTERM": signal.getsignal(signal.SIGTERM),

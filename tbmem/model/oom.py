@@ -23,6 +23,12 @@ class RunContext(NamedTuple):
     last: Mapping[str, MemorySample] = {}
     rank: int = 0
 
+    @property
+    def in_use(self) -> int:
+        """Bytes in use in the last step, at most; where no peak is exact, as on the CPU, at its end."""
+        exact = (one.allocated if one.peak_allocated is None else one.peak_allocated for one in self.last.values())
+        return max((value for value in exact if value is not None), default=0)
+
 
 class Cause(str, Enum):
     """Why a request failed."""

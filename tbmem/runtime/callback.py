@@ -34,7 +34,7 @@ from tbmem.runtime.run_observer import RunObservers
 from tbmem.sources.counters.devices import check_devices
 from tbmem.sources.counters.own_memory import own_memory
 from tbmem.sources.torch_state.out_of_memory import ran_out_of_memory
-from tbmem.sources.torch_state.user_modes import Unseen
+from tbmem.sources.torch_state.user_modes import Unseen, end_unseen
 
 
 class MemoryCallback(Lifecycle):
@@ -219,11 +219,13 @@ class MemoryCallback(Lifecycle):
             self._is_interrupted = True  # first: an exception between the two would leave the parts a step behind
             self._steps += 1
             if self._profiler is not None and self._monitor is not None:
-                with Unseen():
-                    self._step(self._profiler, self._monitor)
+                self._step(self._profiler, self._monitor)
             self._is_interrupted = False
         except (RecursionError, MemoryError):
             self._guard.passed_over += 1
+        except BaseException:
+            end_unseen()  # it may have come while such a block began or ended
+            raise
 
     def _catch_up(self) -> None:
         """Let all parts count the steps whose end they did not see, since an exception came first."""
@@ -233,26 +235,21 @@ class MemoryCallback(Lifecycle):
         self._is_interrupted = False
 
     def _step(self, profiler: MemoryProfiler, monitor: MemoryMonitor) -> None:
-        is_profiling = not profiler.is_done
-        is_recording = is_profiling and profiler.is_interfering
+        is_profiling, is_recording = not profiler.is_done, profiler.is_interfering
         findings = monitor.advance(is_recording)
-        if is_recording:
-            self._guard.run("profiling.keep", self._note_level, profiler, monitor)
-        if findings:
-            self._guard.run("profiler", profiler.expect, self._steps, findings)
-        device = profiler.awaits_spike_on
-        if device is not None:
-            sample = monitor.latest(device)
-            if self._guard.run("next spike", profiler.look_for_spike, self._steps, sample):
+        if not (is_profiling or findings or profiler.awaits_spike_on):
+            return  # so end most steps
+        with Unseen():
+            if is_recording:
+                self._guard.run("profiling.keep", lambda: profiler.note_level(monitor.situation().in_use))
+            if findings:
+                self._guard.run("profiler", profiler.expect, self._steps, findings)
+            device = profiler.awaits_spike_on
+            sample = monitor.latest(device) if device is not None else None
+            if sample and self._guard.run("next spike", profiler.look_for_spike, self._steps, sample):
                 monitor.discard_peaks()
-        if is_profiling and profiler.step():
-            monitor.discard_peaks()
-
-    def _note_level(self, profiler: MemoryProfiler, monitor: MemoryMonitor) -> None:
-        """Note how much was in use in a recorded step; where no peak is exact, as on the CPU, at its end."""
-        samples = monitor.situation().last.values()
-        exact = [one.peak_allocated if one.peak_allocated is not None else one.allocated for one in samples]
-        profiler.note_level(max((value for value in exact if value is not None), default=0))
+            if is_profiling and profiler.step():
+                monitor.discard_peaks()
 
     def snapshot(self, name: str = "snapshot") -> Path | None:
         """Take a memory snapshot now (CUDA, XPU), ``name`` in its file's name; ``None`` if the log says why not.
@@ -272,9 +269,10 @@ class MemoryCallback(Lifecycle):
         if self.profiler is None or self._monitor is None or self._flight is None:
             return
         self._seconds, self._monitor.ended = time.perf_counter() - self._began, time.time()
-        deadline = time.monotonic() + self.config.run.wait_seconds
         with Unseen():
-            self._end(self.profiler, self._monitor, self._flight, error, deadline)
+            self._end(
+                self.profiler, self._monitor, self._flight, error, time.monotonic() + self.config.run.wait_seconds
+            )
 
     def _end(
         self,

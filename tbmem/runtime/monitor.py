@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +47,7 @@ from tbmem.sources.counters.host import HostMemory
 from tbmem.sources.counters.sampler import Counters
 from tbmem.sources.torch_state.data_loaders import code_in_workers
 from tbmem.sources.torch_state.out_of_memory import out_of_memory_in
+from tbmem.sources.torch_state.user_modes import Unseen
 
 PART = "monitor"
 _BATCH_SECONDS, _LEAST_SECONDS = 1.0, 0.08
@@ -187,7 +187,8 @@ class MemoryMonitor(Lifecycle):
         children = PeriodicTask(
             self._counters.refresh_workers, early=_EARLY, every=_WORKERS_SECONDS, share=_WORKERS_SHARE
         )
-        tasks = [PeriodicTask(partial(_look_at_host, self._counters, self._flight)), children]
+        counters, flight = self._counters, self._flight
+        tasks = [PeriodicTask(lambda: flight.look_at_host(counters.refresh())), children]
         self.files = LogFiles(self._folder, log=self.config.log, scalars=self.config.scalars)
         lines = [LineSink(self._every, self.config.line_seconds)] if self._console else []
         # files first: a signal may have interrupted the holder of the console's lock
@@ -251,16 +252,8 @@ class MemoryMonitor(Lifecycle):
         try:
             if not (profiled or self._samples_every_step) and counters.pass_over(time.time()):
                 return ()
-            thorough = step >= self._thorough_step
-            if thorough:
-                self._thorough_step = step - step % self._every + self._every
-            self._new += counters.sample(step, thorough=thorough, profiled=profiled or self._is_watching)
-            now = time.monotonic()
-            if step < self._judge_step and now < self._judge_time:
-                return ()
-            if profiled and now < self._judge_time + _WINDOW_SECONDS:
-                return ()
-            return self._process_batch(now)
+            with Unseen():
+                return self._take_sample(counters, step, profiled)
         except (RecursionError, MemoryError):
             self._guard.passed_over += 1
             return ()
@@ -270,6 +263,18 @@ class MemoryMonitor(Lifecycle):
         finally:
             if self._peak_lines is not None:
                 self._peak_lines.begin_step()
+
+    def _take_sample(self, counters: Counters, step: int, profiled: bool) -> Sequence[Finding]:
+        thorough = step >= self._thorough_step
+        if thorough:
+            self._thorough_step = step - step % self._every + self._every
+        self._new += counters.sample(step, thorough=thorough, profiled=profiled or self._is_watching)
+        now = time.monotonic()
+        if step < self._judge_step and now < self._judge_time:
+            return ()
+        if profiled and now < self._judge_time + _WINDOW_SECONDS:
+            return ()
+        return self._process_batch(now)
 
     def discard_peaks(self, *, devices: bool = True) -> None:
         """Discard the peaks since the last step, which tbmem itself caused; only the host's within a step."""
@@ -443,8 +448,3 @@ class MemoryMonitor(Lifecycle):
             if verdict.kind is FindingKind.LEAK and verdict not in self.findings:
                 self._store(verdict)
         return log_end(self._step, verdicts, error, self.findings, ended=self.ended, redacts=self._redaction.is_on)
-
-
-def _look_at_host(counters: Counters, flight: FlightRecorder) -> None:
-    counters.refresh()
-    flight.look_at_host(counters.limit)

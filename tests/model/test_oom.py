@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from tbmem.model.oom import AllocatorUsage, Cause, Limit, OomEvent, OomHolder, OomReport, Reason
+from tbmem.model.oom import AllocatorUsage, Cause, Limit, OomEvent, OomHolder, OomReport, Reason, RunContext
+from tests.conftest import GIB, MakeSample
 
 
 def test_the_tightest_limit_says_what_is_free() -> None:
@@ -67,3 +68,12 @@ def test_a_report_without_an_allocator_has_none_of_its_figures() -> None:
 
     assert data["pieces"] is data["requested_bytes"] is data["free_bytes"] is None
     assert data["limits"] == data["reasons"] == data["holders"] == []
+
+
+def test_what_is_in_use_is_the_exact_peak_or_the_level_at_the_end(make_sample: MakeSample) -> None:
+    # given a GPU's step with an exact peak, and one of the CPU without
+    samples = {"cuda:0": make_sample(3, 1, 4), "cpu": make_sample(3, 2)._replace(device="cpu", peak_allocated=None)}
+    # then
+    assert RunContext(4, last=samples).in_use == 4 * GIB
+    assert RunContext(4, last={"cpu": samples["cpu"]}).in_use == 2 * GIB
+    assert RunContext(4).in_use == 0

@@ -95,12 +95,13 @@ class StepCounter:
     def _after_step(self, optimizer: torch.optim.Optimizer) -> None:
         if (self._leader is not None and self._leader() is optimizer) or self._is_elected(optimizer):
             self._others = 0
-            self._report_step()
-            self._unreported = optimizer
+            if self._unreported is not None:
+                self._report_step()
             if in_backward():
+                self._unreported = optimizer
                 self._forward_hook = register_module_forward_pre_hook(self._before_forward)
             else:
-                self._report_step()
+                self._on_step(optimizer)
 
     def _before_forward(self, _module: torch.nn.Module, _arguments: Any) -> None:
         if not torch.compiler.is_compiling() and not in_backward():  # checkpointing calls modules in backward
@@ -152,7 +153,7 @@ class OptimizerRun:
         self.memory = MemoryCallback(config)
         self.has_stepped = False
         self._watched: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-        self._searches = 0  # for the model of an optimizer
+        self._searches = self._searched_for = 0  # for models, and the optimizers seen so far for which it was done
         self._steps = StepCounter(self._step, step_on)
         self._guard = Guard()
         self.memory.start()
@@ -189,8 +190,10 @@ class OptimizerRun:
     def _step(self, optimizer: torch.optim.Optimizer) -> None:
         self.memory.step()
         self.has_stepped = True
-        if self._searches < _MOST_SEARCHES and len(self._watched) < len(self._steps.known):
-            self._watch_models(optimizer)
+        if self._searched_for < len(self._steps.seen):
+            self._searched_for = len(self._steps.seen)
+            if self.memory.config.profiling.enabled:
+                self._watch_models(optimizer)
 
     def _watch_models(self, first: torch.optim.Optimizer) -> None:
         """Watch the models of optimizers that are new, as those of a GAN."""

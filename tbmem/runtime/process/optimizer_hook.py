@@ -32,16 +32,11 @@ class OptimizerHook:
             OptimizerHook._handle.remove()
             OptimizerHook._handle = None
 
-    @classmethod
-    def notify(cls, optimizer: torch.optim.Optimizer) -> None:
-        """Call all listeners."""
-        for hook in cls._hooks:
-            hook._listener(optimizer)
-
 
 def _after_step(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
     if not torch.compiler.is_compiling():
-        OptimizerHook.notify(optimizer)
+        for hook in OptimizerHook._hooks:
+            hook._listener(optimizer)
 
 
 class UpdateTracker:

@@ -154,9 +154,10 @@ class Counters:
         """The nearest limit of the host's memory, as of the last ``refresh``."""
         return self._host.limit
 
-    def refresh(self) -> None:
-        """Update the available memory of the host; called in a separate thread."""
+    def refresh(self) -> Limit:
+        """Update the available memory of the host, and return its nearest limit; called in a separate thread."""
         self._host.refresh()
+        return self._host.limit
 
     def refresh_workers(self) -> None:
         """Update the memory of child processes; called in a separate thread."""

@@ -31,3 +31,10 @@ class Unseen:
         if self._modes is not None:
             self._modes.__exit__(None, None, None)
         self._function.__exit__(None, None, None)
+
+
+def end_unseen() -> None:
+    """End the blocks of this thread: an exception of the program may have come while one began or ended."""
+    functions: Any = torch._C
+    if hasattr(functions, "_set_torch_function_state"):  # not before torch 2.6
+        functions._set_torch_function_state(functions._TorchFunctionState.ENABLED)

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tbmem import MemoryCallback
 from tbmem.interruption import _OURS
-from tbmem.sources.torch_state.user_modes import Unseen
+from tbmem.sources.torch_state.user_modes import Unseen, end_unseen
 
 Seen = list[str]
 _PROGRAMS = ("_record_function", "detach")
@@ -89,6 +89,16 @@ def test_a_subclass_that_refuses_calls_is_not_called() -> None:
         assert tensor.untyped_storage().nbytes() == 12
     with pytest.raises(RuntimeError, match="nobody calls me"):
         tensor.sum()
+
+
+def test_a_block_that_an_exception_has_left_open_can_be_ended() -> None:
+    # given an exception that came after the block had begun, and before Python knew how to end it
+    Unseen().__enter__()
+    assert not torch._C._is_torch_function_enabled()
+    # when
+    end_unseen()
+    # then
+    assert torch._C._is_torch_function_enabled()
 
 
 def test_modes_are_back_after_the_block_and_after_an_error_in_it() -> None:
