@@ -24,8 +24,8 @@ from tbmem.analysis.runs.comparison import (
     compare_analyses,
     compare_runs,
     peak_notes,
+    problem_notes,
     run_figures,
-    spike_notes,
 )
 from tbmem.analysis.runs.run_status import RankState, status_notes
 from tbmem.config.yaml_file import read_yaml
@@ -193,7 +193,7 @@ class Pair(NamedTuple):
             for note in status_notes(states, now, "compared")
             if runs
         ]
-        peaks = [*chain(*map(spike_notes, self.names, self.states)), *peak_notes(chain(*self.states))] if runs else []
+        peaks = [*chain(*map(problem_notes, self.names, self.states)), *peak_notes(chain(*self.states))] if runs else []
         return replace(comparison, before=before, after=after, runs=runs, notes=(*comparison.notes, *peaks, *status))
 
     def reversed(self) -> Pair:
@@ -292,7 +292,9 @@ def load_rules(path: str | os.PathLike[str]) -> CategoryTable:
     name = os.fspath(path)
     try:
         data: Any = yaml.safe_load(read_yaml(name))
-    except (OSError, FileFormatError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{name}: not UTF-8 text; save it as UTF-8") from error
+    except (OSError, FileFormatError) as error:
         raise ConfigError(f"{name}: cannot be read: {_reason(error, name)}") from error
     except Exception as error:  # yaml raises many kinds on values that are none
         raise ConfigError(f"{name}: not YAML: {' '.join(str(error).split()) or type(error).__name__}") from error

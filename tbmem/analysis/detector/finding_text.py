@@ -36,10 +36,15 @@ def too_early(sample: MemorySample, judged: int, enough: int) -> Finding:
 
 def too_short(sample: MemorySample, lowest: int, highest: int, judged: int) -> Finding:
     """The level, in bytes, rose throughout the steps that were judged, too few to tell what that becomes."""
-    risen = f"rose from {format_bytes(lowest)} to {format_bytes(highest)} in {judged} evaluated steps"
-    message = f"{risen} · too few to tell a leak from a warm-up"
+    message = risen_in_few_steps(lowest, highest, judged)
     evidence = {"lowest_bytes": lowest, "highest_bytes": highest, "judged_steps": judged}
     return make_finding(FindingKind.WARMUP, sample, message, evidence, 1)
+
+
+def risen_in_few_steps(lowest: int, highest: int, judged: int) -> str:
+    """``'rose from 90.00 MiB to 120.00 MiB in 30 evaluated steps · too few to tell a leak from a warm-up'``."""
+    risen = f"rose from {format_bytes(lowest)} to {format_bytes(highest)} in {judged} evaluated steps"
+    return f"{risen} · too few to tell a leak from a warm-up"
 
 
 def no_steps() -> Finding:

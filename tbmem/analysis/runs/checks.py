@@ -167,8 +167,10 @@ def _check_end(state: RankState, now: float) -> Result:
 def _check_leak(state: RankState, device: DeviceHistory) -> Result:
     verdict, place = state.verdict(device.device), device.place
     if verdict is FindingKind.WARMUP:
-        few = f"{state.step} steps; {ENOUGH_STEPS} beside the warm-up and profiler windows are needed"
-        raise UsageError(f"{place}: the run is too short to tell whether memory leaks ({few})")
+        why = f"{state.step} steps; {ENOUGH_STEPS} beside the warm-up and profiler windows are needed"
+        if device.judged > ENOUGH_STEPS and (found := state.verdict_finding(device.device)) is not None:
+            why = f"memory {found.message}, so run {_CERTAIN_STEPS} of them"
+        raise UsageError(f"{place}: the run is too short to tell whether memory leaks ({why})")
     kinds = (FindingKind.OOM, FindingKind.LEAK) if verdict is FindingKind.OOM else (FindingKind.LEAK,)
     of_device = [finding for finding in state.findings if finding.device == device.device]
     last = [next((one for one in reversed(of_device) if one.kind is kind), None) for kind in kinds]

@@ -22,7 +22,8 @@ _SHOWN = 3
 RUN_PEAK, RUN_LAST = OF_RUNS = "run_peak_bytes", "run_last_bytes"
 _RESIDENT_PEAKS = (
     "On the CPU a run peak is the resident memory of the whole process, with its libraries and what malloc keeps of"
-    " earlier steps; a recorded peak is what tensors needed, and tells what changed more exactly."
+    " earlier steps; a recorded peak is what tensors needed in the recorded steps, and tells what changed there more"
+    " exactly."
 )
 FIGURE_WORDS = {
     "peak_bytes": "recorded peak",
@@ -154,18 +155,21 @@ def peak_notes(states: Iterable[RankState]) -> Sequence[str]:
     ]
 
 
-def spike_notes(name: str, states: Iterable[RankState]) -> Sequence[str]:
-    """Sentences about the run peaks of the run ``name`` that are those of spikes."""
-    return [
-        f"{name}: the run peak of {device.place} is a spike's: {finding.message}."
-        for state in states
-        for device in state.devices
-        for finding in state.findings
-        if device.peak is not None
-        and finding.kind is FindingKind.SPIKE
-        and finding.device == device.device
-        and finding.first_step <= device.peak.step <= finding.last_step
-    ]
+def problem_notes(name: str, states: Iterable[RankState]) -> Sequence[str]:
+    """Sentences about leaks of the run ``name``, and about its peaks that are those of spikes."""
+    notes = []
+    for state in states:
+        for device in state.devices:
+            found = [finding for finding in state.findings if finding.device == device.device]
+            leak = next((one for one in reversed(found) if one.kind is FindingKind.LEAK), None)
+            if leak is not None and state.is_leaking(device.device):
+                notes.append(f"{name}: LEAK, {device.place}: {leak.message}.")
+            peak = device.peak.step if device.peak is not None else None
+            spikes = (one for one in found if one.kind is FindingKind.SPIKE and peak is not None)
+            spike = next((one for one in spikes if one.first_step <= (peak or 0) <= one.last_step), None)
+            if spike is not None:
+                notes.append(f"{name}: the run peak of {device.place} is a spike's: {spike.message}.")
+    return notes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

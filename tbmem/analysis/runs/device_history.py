@@ -5,9 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
+from tbmem.analysis.detector.growth_test import MARKS_TO_JUDGE
+from tbmem.analysis.detector.low_water_marks import BLOCK
 from tbmem.analysis.growth_rate import Point, Splice, StepTime, steady_growth_rate
 from tbmem.model.columns import F64
 from tbmem.model.finding import Finding, FindingKind
@@ -106,6 +109,7 @@ def peak_levels(device: str, columns: Mapping[str, F64]) -> F64:
 
 
 _POINTS = 2048  # limit of points; beyond it two neighbours become one
+_FEWEST_POINTS, _EVENLY = 3, 0.25  # levels of a short run that rises, and part of its mean pace at which it always does
 _SETTLING = 0.2  # share of a run that is ignored for its growth: allocator, optimizer state and caches are set up there
 
 
@@ -129,6 +133,7 @@ class DeviceHistory:
         self.step_time = StepTime()
         self._splice = Splice()
         self._low_water: list[Point] = []
+        self._last_point: Point | None = None  # the level after the last step
 
     def add(self, row: SampleRow) -> None:
         """Add one row."""
@@ -149,6 +154,8 @@ class DeviceHistory:
             return  # the level was not read in these steps
         # where memory climbs, the lowest level of a row is that of its first step
         self._low_water.append(self._splice.join(row.first_step, row.allocated_min))
+        level = row.allocated_max if sample.allocated is None else sample.allocated
+        self._last_point = Point(sample.step - self._splice.steps, level - self._splice.bytes)
         self.levels.add(row.allocated_max, sample.step)
         if len(self._low_water) > _POINTS:
             even = len(self._low_water) // 2 * 2
@@ -165,6 +172,21 @@ class DeviceHistory:
     def peak(self) -> Peak | None:
         """The run's peak."""
         return self._peak.peak
+
+    def risen_early(self, least: float, least_share: float) -> tuple[int, int] | None:
+        """The first and the last level in bytes, where that has risen all the time, in too few steps to tell why.
+
+        ``least``, ``least_share``: growth that counts, in bytes and as a share of the first level.
+        """
+        if self.judged >= MARKS_TO_JUDGE * BLOCK or self.last_level is None or self._last_point is None:
+            return None
+        points = [*dict(self._low_water).items(), self._last_point]
+        growth = points[-1][1] - points[0][1]
+        pace = growth / max(points[-1][0] - points[0][0], 1)
+        if len(points) < _FEWEST_POINTS or growth < max(least, least_share * points[0][1]):
+            return None
+        is_even = all(up - low >= _EVENLY * pace * (end - begin) for (begin, low), (end, up) in pairwise(points))
+        return (round(points[0][1]), self.last_level) if is_even else None
 
     def growth_per_step(self) -> float | None:
         """Growth of the low-water mark in bytes per step after the start of the run; ``None`` with too few points.

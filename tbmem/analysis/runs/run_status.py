@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Any
 
+from tbmem.analysis.detector.finding_text import risen_in_few_steps
 from tbmem.analysis.detector.periodicity import belongs
 from tbmem.analysis.detector.verdict_history import worst_spike
 from tbmem.analysis.growth_rate import ENOUGH_STEPS
@@ -14,7 +15,7 @@ from tbmem.analysis.runs.device_history import DeviceHistory
 from tbmem.config.schema import PatternsConfig
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import End, Header, LogGap, MonitorLog, Signal, gap_notes
-from tbmem.units import format_duration
+from tbmem.units import format_duration, parse_bytes
 
 _MAX_FINDINGS = 200
 _SILENT_SECONDS = 60.0  # time without a line after which a process that cannot be seen may have been killed
@@ -154,20 +155,39 @@ class RankState:
         """
         if (final := self._final_verdict(device)) is not None:
             return final
-        kind = self._verdict_so_far(device)
-        return self._last(device, kind) or (self._nothing_so_far(device) if kind is FindingKind.STABLE else None)
+        kind, risen = self._verdict_so_far(device), self._risen_early(device)
+        if (last := self._last(device, kind)) is not None:
+            return last
+        if kind is FindingKind.STABLE:
+            return self._so_far(
+                device, kind, f"nothing was found up to step {self.step}, with which the log ends so far"
+            )
+        if kind is FindingKind.WARMUP and risen is not None:
+            return self._so_far(device, kind, risen_in_few_steps(*risen, self._devices[device].judged))
+        return None
 
-    def _nothing_so_far(self, device: str) -> Finding:
+    def _so_far(self, device: str, kind: FindingKind, message: str) -> Finding:
         return Finding(
-            kind=FindingKind.STABLE,
+            kind=kind,
             severity=Severity.INFO,
             device=device,
             rank=self.rank,
             first_step=self.step,
             last_step=self.step,
-            message=f"nothing was found up to step {self.step}, with which the log ends so far",
+            message=message,
             evidence={},
         )
+
+    def _risen_early(self, device: str) -> tuple[int, int] | None:
+        patterns = self._patterns
+        least, share = parse_bytes(patterns["min_growth"]), patterns["min_growth_percent"] / 100
+        return self._devices[device].risen_early(least, share) if device in self._devices else None
+
+    @property
+    def _patterns(self) -> dict[str, Any]:
+        """The patterns' section of the configuration, as far as the log's header has it."""
+        known = (self.header.get("config") or {}).get("patterns") or {}
+        return {**asdict(PatternsConfig()), **known}
 
     def growth_per_step(self, device: DeviceHistory) -> float | None:
         """Growth rate in bytes per step: as reported by its leak or growth, else that of its low-water mark."""
@@ -200,10 +220,10 @@ class RankState:
         return trends[-1:] == [FindingKind.LEAK]
 
     def _verdict_so_far(self, device: str) -> FindingKind:
-        patterns = (self.header.get("config") or {}).get("patterns") or {}
-        warmup = patterns.get("warmup_steps", PatternsConfig().warmup_steps)
+        warmup = self._patterns["warmup_steps"]
         is_enough = device in self._devices and self._devices[device].judged - warmup >= ENOUGH_STEPS
-        kinds = [FindingKind.STABLE if is_enough else FindingKind.WARMUP]
+        is_stable = is_enough and self._risen_early(device) is None
+        kinds = [FindingKind.STABLE if is_stable else FindingKind.WARMUP]
         for finding in standing(self.findings):
             if finding.device not in (device, "") or finding.kind.is_quiet:
                 continue

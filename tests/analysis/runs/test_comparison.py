@@ -16,8 +16,8 @@ from tbmem.analysis.runs.comparison import (
     compare_analyses,
     compare_runs,
     odd_one,
+    problem_notes,
     run_figures,
-    spike_notes,
 )
 from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.finding import Finding, FindingKind, Severity
@@ -224,4 +224,25 @@ def test_a_run_peak_that_is_a_spikes_is_told_with_its_sentence(make_sample: Make
     state.add(MonitorLog(headers=[{"rank": 0}], rows=rows, findings=[spike]))
     # then
     sentence = f"b: the run peak of rank 0 {samples[0].device} is a spike's: step {step} reached a peak."
-    assert spike_notes("b", [state]) == [sentence] * told
+    assert problem_notes("b", [state]) == [sentence] * told
+
+
+def test_a_leak_of_a_run_is_told_with_its_sentence(make_sample: MakeSample) -> None:
+    # given
+    rows = [SampleRow(first_step=1, count=1, allocated_min=GIB, allocated_max=GIB, sample=make_sample(1, 1, 2))]
+    leak = Finding(
+        kind=FindingKind.LEAK,
+        severity=Severity.CRITICAL,
+        device="cuda:0",
+        rank=0,
+        first_step=1,
+        last_step=1,
+        message="+2.00 MiB/step since step 1",
+        evidence={},
+        advice="",
+    )
+    state = RankState()
+    # when
+    state.add(MonitorLog(headers=[{"rank": 0}], rows=rows, findings=[leak]))
+    # then
+    assert problem_notes("b", [state]) == ["b: LEAK, rank 0 cuda:0: +2.00 MiB/step since step 1."]

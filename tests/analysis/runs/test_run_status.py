@@ -9,7 +9,7 @@ import pytest
 from tbmem.analysis.runs.run_status import RankState, Standing, rank_status, run_status, status_notes
 from tbmem.model.finding import FindingKind
 from tbmem.model.monitor_log import MonitorLog, SampleRow
-from tests.conftest import MakeSample
+from tests.conftest import GIB, MIB, MakeSample
 
 END: dict[str, Any] = {"type": "end"}
 
@@ -113,6 +113,27 @@ def test_a_run_that_did_not_come_to_its_end_is_told(make_sample: MakeSample) -> 
         "rank 0: killed or crashed: no end in its log; it is judged up to step 10, the last in its log: a"
         " second of steps may be missing"
     ]
+
+
+@pytest.mark.parametrize(("rise", "steps", "kind"), [(5, 30, "warmup"), (0, 30, "stable"), (5, 80, "stable")])
+def test_a_short_run_without_an_end_whose_memory_rises_all_the_time_is_not_stable(
+    make_sample: MakeSample, rise: int, steps: int, kind: str
+) -> None:
+    # given rows of ten steps, in each of which the level rises
+    state = RankState()
+    sizes = {step: GIB + step * rise * MIB for step in range(1, steps + 1)}
+    rows = [
+        SampleRow(first, 10, sizes[first], sizes[first + 9], make_sample(first + 9, sizes[first + 9] / GIB))
+        for first in range(1, steps, 10)
+    ]
+    state.add(MonitorLog(headers=[{"rank": 0}], rows=rows))
+    # when
+    verdict = state.verdict_finding("cuda:0")
+    # then
+    assert verdict is not None
+    assert state.verdict("cuda:0").value == verdict.kind.value == kind
+    sentence = "rose from 1.00 GiB to 1.15 GiB in 30 evaluated steps · too few to tell a leak from a warm-up"
+    assert (verdict.message == sentence) is (kind == "warmup")
 
 
 def test_a_run_without_an_end_has_a_verdict_as_far_as_its_log_goes(make_sample: MakeSample) -> None:
