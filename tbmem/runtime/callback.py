@@ -269,10 +269,9 @@ class MemoryCallback(Lifecycle):
         if self.profiler is None or self._monitor is None or self._flight is None:
             return
         self._seconds, self._monitor.ended = time.perf_counter() - self._began, time.time()
+        deadline = time.monotonic() + self.config.run.wait_seconds
         with Unseen():
-            self._end(
-                self.profiler, self._monitor, self._flight, error, time.monotonic() + self.config.run.wait_seconds
-            )
+            self._end(self.profiler, self._monitor, self._flight, error, deadline)
 
     def _end(
         self,

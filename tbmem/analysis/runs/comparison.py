@@ -164,11 +164,9 @@ def problem_notes(name: str, states: Iterable[RankState]) -> Sequence[str]:
             leak = next((one for one in reversed(found) if one.kind is FindingKind.LEAK), None)
             if leak is not None and state.is_leaking(device.device):
                 notes.append(f"{name}: LEAK, {device.place}: {leak.message}.")
-            peak = device.peak.step if device.peak is not None else None
-            spikes = (one for one in found if one.kind is FindingKind.SPIKE and peak is not None)
-            spike = next((one for one in spikes if one.first_step <= (peak or 0) <= one.last_step), None)
-            if spike is not None:
-                notes.append(f"{name}: the run peak of {device.place} is a spike's: {spike.message}.")
+            peak = device.peak.step if device.peak is not None else -1
+            spikes = [one for one in found if one.kind is FindingKind.SPIKE and one.first_step <= peak <= one.last_step]
+            notes += [f"{name}: the run peak of {device.place} is a spike's: {spike.message}." for spike in spikes[:1]]
     return notes
 
 

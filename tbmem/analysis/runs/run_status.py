@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -13,6 +13,7 @@ from tbmem.analysis.detector.verdict_history import worst_spike
 from tbmem.analysis.growth_rate import ENOUGH_STEPS
 from tbmem.analysis.runs.device_history import DeviceHistory
 from tbmem.config.schema import PatternsConfig
+from tbmem.errors import ConfigError
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import End, Header, LogGap, MonitorLog, Signal, gap_notes
 from tbmem.units import format_duration, parse_bytes
@@ -180,14 +181,17 @@ class RankState:
 
     def _risen_early(self, device: str) -> tuple[int, int] | None:
         patterns = self._patterns
-        least, share = parse_bytes(patterns["min_growth"]), patterns["min_growth_percent"] / 100
+        least, share = parse_bytes(patterns.min_growth), patterns.min_growth_percent / 100
         return self._devices[device].risen_early(least, share) if device in self._devices else None
 
     @property
-    def _patterns(self) -> dict[str, Any]:
-        """The patterns' section of the configuration, as far as the log's header has it."""
+    def _patterns(self) -> PatternsConfig:
+        """The patterns' section of the configuration; the default one where the log's header has none that fits."""
         known = (self.header.get("config") or {}).get("patterns") or {}
-        return {**asdict(PatternsConfig()), **known}
+        try:
+            return PatternsConfig(**known)
+        except (ConfigError, TypeError):  # of another version, or damaged
+            return PatternsConfig()
 
     def growth_per_step(self, device: DeviceHistory) -> float | None:
         """Growth rate in bytes per step: as reported by its leak or growth, else that of its low-water mark."""
@@ -220,7 +224,7 @@ class RankState:
         return trends[-1:] == [FindingKind.LEAK]
 
     def _verdict_so_far(self, device: str) -> FindingKind:
-        warmup = self._patterns["warmup_steps"]
+        warmup = self._patterns.warmup_steps
         is_enough = device in self._devices and self._devices[device].judged - warmup >= ENOUGH_STEPS
         is_stable = is_enough and self._risen_early(device) is None
         kinds = [FindingKind.STABLE if is_stable else FindingKind.WARMUP]

@@ -136,6 +136,17 @@ def test_a_short_run_without_an_end_whose_memory_rises_all_the_time_is_not_stabl
     assert (verdict.message == sentence) is (kind == "warmup")
 
 
+@pytest.mark.parametrize("patterns", [{"min_growth": None}, {"warmup_steps": "one"}, {"of_another_version": 1}, "none"])
+def test_a_header_whose_patterns_do_not_fit_is_judged_by_the_default_ones(
+    make_sample: MakeSample, patterns: Any
+) -> None:
+    state = RankState()
+    rows = [SampleRow(step, 1, GIB, GIB, make_sample(step, 1.0)) for step in range(1, 31)]
+    state.add(MonitorLog(headers=[{"rank": 0, "config": {"patterns": patterns}}], rows=rows))
+
+    assert state.verdict("cuda:0") is FindingKind.STABLE
+
+
 def test_a_run_without_an_end_has_a_verdict_as_far_as_its_log_goes(make_sample: MakeSample) -> None:
     # given a run of enough steps that was ended by a signal
     rows = [SampleRow(step, 1, None, None, make_sample(step, 1.0)) for step in range(1, 81)]
