@@ -28,8 +28,7 @@ class Baseline(msgspec.Struct, frozen=True):
         try:
             values = read_json(data)
         except ValueError as error:
-            why = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
-            raise FileFormatError(f"not a baseline of tbmem ({why}); {_REWRITE}") from error
+            raise FileFormatError(f"not a baseline of tbmem ({error}); {_REWRITE}") from error
         try:
             baseline = msgspec.convert(values, cls)
         except msgspec.ValidationError as error:

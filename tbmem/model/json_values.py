@@ -30,6 +30,8 @@ def read_json(data: bytes | str) -> Any:
     """
     try:
         return plain(json.loads(data))
+    except UnicodeDecodeError as error:
+        raise ValueError("not UTF-8 text") from error
     except RecursionError as error:
         raise ValueError("nested too deep") from error
 

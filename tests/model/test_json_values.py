@@ -33,3 +33,8 @@ def test_anything_else_is_a_value_error(data: bytes) -> None:
 def test_plain_values_of_python() -> None:
     assert plain({"a": (1, float("nan"))}) == {"a": [1, None]}
     assert encodable("a\udcffb") == "a?b"
+
+
+def test_what_is_not_utf_8_is_said_in_words() -> None:
+    with pytest.raises(ValueError, match="^not UTF-8 text$"):
+        read_json(b'{"peaks": "\xff"}')

@@ -172,8 +172,7 @@ def _check_leak(state: RankState, device: DeviceHistory) -> Result:
             why = f"memory {found.message}, so run {_CERTAIN_STEPS} of them"
         raise UsageError(f"{place}: the run is too short to tell whether memory leaks ({why})")
     kinds = (FindingKind.OOM, FindingKind.LEAK) if verdict is FindingKind.OOM else (FindingKind.LEAK,)
-    of_device = [finding for finding in state.findings if finding.device == device.device]
-    last = [next((one for one in reversed(of_device) if one.kind is kind), None) for kind in kinds]
+    last = [state.last(device.device, kind) for kind in kinds]
     details = tuple(" · ".join(filter(None, (one.message, one.advice))) for one in last if one is not None)
     holds = verdict not in (FindingKind.LEAK, FindingKind.OOM)
     message = f"verdict {verdict.label}"

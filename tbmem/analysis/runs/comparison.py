@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from tbmem.analysis.recordings.breakdown import OTHER
 from tbmem.analysis.recordings.result import Analysis, DeviceAnalysis, Share
-from tbmem.analysis.runs.run_status import RankState
+from tbmem.analysis.runs.run_status import RankState, spike_at, standing
 from tbmem.analysis.statistics import outlier
 from tbmem.model.category import Phase, word_of
 from tbmem.model.finding import FindingKind
@@ -160,13 +160,12 @@ def problem_notes(name: str, states: Iterable[RankState]) -> Sequence[str]:
     notes = []
     for state in states:
         for device in state.devices:
-            found = [finding for finding in state.findings if finding.device == device.device]
-            leak = next((one for one in reversed(found) if one.kind is FindingKind.LEAK), None)
-            if leak is not None and state.is_leaking(device.device):
+            leak = state.last(device.device, FindingKind.LEAK) if state.is_leaking(device.device) else None
+            spike = spike_at(device.peak, standing(state.findings)) if device.peak is not None else None
+            if leak is not None:
                 notes.append(f"{name}: LEAK, {device.place}: {leak.message}.")
-            peak = device.peak.step if device.peak is not None else -1
-            spikes = [one for one in found if one.kind is FindingKind.SPIKE and one.first_step <= peak <= one.last_step]
-            notes += [f"{name}: the run peak of {device.place} is a spike's: {spike.message}." for spike in spikes[:1]]
+            if spike is not None:
+                notes.append(f"{name}: the run peak of {device.place} is a spike's: {spike.message}.")
     return notes
 
 

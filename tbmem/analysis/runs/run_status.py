@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -16,6 +16,7 @@ from tbmem.config.schema import PatternsConfig
 from tbmem.errors import ConfigError
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import End, Header, LogGap, MonitorLog, Signal, gap_notes
+from tbmem.model.run_summary import Peak
 from tbmem.units import format_duration, parse_bytes
 
 _MAX_FINDINGS = 200
@@ -66,6 +67,22 @@ def latest(findings: Sequence[Finding]) -> list[Finding]:
     return sorted(last.values(), key=lambda finding: finding.last_step, reverse=True)
 
 
+def spike_at(peak: Peak, findings: Iterable[Finding]) -> Finding | None:
+    """The spike that a run's highest step was; ``None`` if it was none."""
+    spikes = (
+        one for one in findings if one.kind is FindingKind.SPIKE and (one.rank, one.device) == (peak.rank, peak.device)
+    )
+    return next((one for one in spikes if one.first_step <= peak.step <= one.last_step), None)
+
+
+def _patterns_of(header: Header) -> PatternsConfig:
+    """The patterns' section of the configuration; the default one where a log's header has none that fits."""
+    try:
+        return PatternsConfig(**((header.get("config") or {}).get("patterns") or {}))
+    except (ConfigError, TypeError):  # of another version, or damaged
+        return PatternsConfig()
+
+
 class RankState:
     """One rank of a run: its devices, its findings, whether it has ended."""
 
@@ -82,6 +99,7 @@ class RankState:
         self.gaps: list[LogGap] = []
         """Times of which the log may lack something."""
         self._devices: dict[str, DeviceHistory] = {}
+        self._patterns = PatternsConfig()  # those of its configuration
 
     def add(self, piece: MonitorLog) -> None:
         """Add a piece of the log; with a header the run begins anew."""
@@ -89,6 +107,7 @@ class RankState:
             self.header, self.findings, self.gaps, self._devices = header, [], [], {}
             self.end = self.signal = self.is_alive = None
             self.has_begun = False
+            self._patterns = _patterns_of(header)
         for row in piece.rows:
             device = row.sample.device
             if device not in self._devices:
@@ -156,18 +175,16 @@ class RankState:
         """
         if (final := self._final_verdict(device)) is not None:
             return final
-        kind, risen = self._verdict_so_far(device), self._risen_early(device)
-        if (last := self._last(device, kind)) is not None:
-            return last
-        if kind is FindingKind.STABLE:
-            return self._so_far(
-                device, kind, f"nothing was found up to step {self.step}, with which the log ends so far"
-            )
-        if kind is FindingKind.WARMUP and risen is not None:
-            return self._so_far(device, kind, risen_in_few_steps(*risen, self._devices[device].judged))
-        return None
+        kind = self._verdict_so_far(device)
+        return self.last(device, kind) or self._so_far(device, kind)
 
-    def _so_far(self, device: str, kind: FindingKind, message: str) -> Finding:
+    def _so_far(self, device: str, kind: FindingKind) -> Finding | None:
+        if kind is FindingKind.STABLE:
+            message = f"nothing was found up to step {self.step}, with which the log ends so far"
+        elif kind is FindingKind.WARMUP and (risen := self._risen_early(device)) is not None:
+            message = risen_in_few_steps(*risen, self._devices[device].judged)
+        else:
+            return None
         return Finding(
             kind=kind,
             severity=Severity.INFO,
@@ -184,25 +201,17 @@ class RankState:
         least, share = parse_bytes(patterns.min_growth), patterns.min_growth_percent / 100
         return self._devices[device].risen_early(least, share) if device in self._devices else None
 
-    @property
-    def _patterns(self) -> PatternsConfig:
-        """The patterns' section of the configuration; the default one where the log's header has none that fits."""
-        known = (self.header.get("config") or {}).get("patterns") or {}
-        try:
-            return PatternsConfig(**known)
-        except (ConfigError, TypeError):  # of another version, or damaged
-            return PatternsConfig()
-
     def growth_per_step(self, device: DeviceHistory) -> float | None:
         """Growth rate in bytes per step: as reported by its leak or growth, else that of its low-water mark."""
         findings = [self.verdict_finding(device.device)]
         if self.is_leaking(device.device):
-            findings.append(self._last(device.device, FindingKind.LEAK))
+            findings.append(self.last(device.device, FindingKind.LEAK))
         going_on = [finding for finding in findings if finding is not None and "ended_step" not in finding.evidence]
         rates = [finding.evidence.get("bytes_per_step") for finding in going_on]
         return next((float(rate) for rate in rates if rate is not None), device.growth_per_step())
 
-    def _last(self, device: str, kind: FindingKind) -> Finding | None:
+    def last(self, device: str, kind: FindingKind) -> Finding | None:
+        """The last finding of a kind about a device, of spikes the worst; ``None`` without one."""
         is_spike = kind is FindingKind.SPIKE
         # as the verdict of the end: without spikes that turned out to be of a period, and without evaluations
         reported = standing(self.findings) if is_spike else self.findings

@@ -9,10 +9,9 @@ from tbmem.analysis.diagnosis.advice import recording_of
 from tbmem.analysis.recordings.result import Analysis, DeviceAnalysis
 from tbmem.analysis.runs.comparison import OddOne
 from tbmem.analysis.runs.run_report import RunReport
-from tbmem.analysis.runs.run_status import standing
+from tbmem.analysis.runs.run_status import spike_at, standing
 from tbmem.model.category import Phase, word_of
-from tbmem.model.finding import Finding, FindingKind
-from tbmem.model.run_summary import Peak
+from tbmem.model.finding import FindingKind
 from tbmem.present.figures.canvas import no_pictures
 from tbmem.present.figures.figures import PICTURES, picture_folder
 from tbmem.present.labels import plain_markdown
@@ -196,7 +195,7 @@ def recorded_part(report: RunReport, analyses: Sequence[Analysis]) -> list[str]:
     missing = [
         peak
         for peak in report.unrecorded_peaks
-        if peak.bytes > _SAME * highest.get(peak.device, 0) and _is_of_spike(peak, report.findings)
+        if peak.bytes > _SAME * highest.get(peak.device, 0) and spike_at(peak, report.findings) is not None
     ]
     lines = [
         f"{peak_line(peak)}: no recording holds this step; another run does with {recording_of(peak.step)}"
@@ -226,14 +225,6 @@ def _verdicts(report: RunReport, told: Collection[str] = ()) -> list[str]:
     if not _has_ranks(report):
         return lines
     return [f"rank {one.rank}'s {line}" for one, line in zip(verdicts, lines, strict=True)]
-
-
-def _is_of_spike(peak: Peak, findings: Sequence[Finding]) -> bool:
-    """Whether the run's highest step was a spike: else the recorded ones are like it."""
-    spikes = [
-        one for one in findings if one.kind is FindingKind.SPIKE and (one.rank, one.device) == (peak.rank, peak.device)
-    ]
-    return any(one.first_step <= peak.step <= one.last_step for one in spikes)
 
 
 def run_text(report: RunReport, recorded: Sequence[Recorded], written: str = "") -> str:

@@ -157,7 +157,7 @@ class Counters:
     def refresh(self) -> Limit:
         """Update the available memory of the host, and return its nearest limit; called in a separate thread."""
         self._host.refresh()
-        return self._host.limit
+        return self.limit
 
     def refresh_workers(self) -> None:
         """Update the memory of child processes; called in a separate thread."""

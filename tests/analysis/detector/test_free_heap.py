@@ -22,13 +22,12 @@ def _step(
     }
 
 
-def _note(heap: FreeHeap, *steps: dict[str, Any], profiled: bool = False) -> None:
-    for step in steps:
-        heap.note_end(_columns(step, profiled=profiled))
+def _note(heap: FreeHeap, step: dict[str, Any], *, profiled: bool = False) -> None:
+    heap.note_end(_columns(step, profiled=profiled))
 
 
-def _columns(*steps: dict[str, Any], profiled: bool = False) -> Any:
-    return MemorySample(*zip(*(MemorySample(**step, profiled=profiled) for step in steps), strict=True))  # type: ignore[arg-type]
+def _columns(step: dict[str, Any], *, profiled: bool = False) -> Any:
+    return MemorySample(*((value,) for value in MemorySample(**step, profiled=profiled)))  # type: ignore[arg-type]
 
 
 def test_before_a_reading_nothing_is_known() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tbmem.analysis.detector.finding_text import make_finding
 from tbmem.analysis.recordings.analyzer import analyze
 from tbmem.analysis.recordings.result import Analysis
 from tbmem.analysis.runs.comparison import (
@@ -22,6 +23,7 @@ from tbmem.analysis.runs.comparison import (
 from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.model.monitor_log import MonitorLog, SampleRow
+from tbmem.model.sample import MemorySample
 from tbmem.units import GIB, MIB
 from tests.analysis.timelines import recording
 from tests.conftest import MakeSample
@@ -201,6 +203,10 @@ def test_a_stack_that_one_side_has_put_with_others_is_left_out() -> None:
     assert len(device.by_line) == 59
 
 
+def _finding(kind: FindingKind, step: int, message: str) -> Finding:
+    return make_finding(kind, MemorySample(step, 0.0, "cuda:0"), message, {}, step, severity=Severity.WARNING)
+
+
 @pytest.mark.parametrize(("step", "told"), [(2, True), (1, False)])
 def test_a_run_peak_that_is_a_spikes_is_told_with_its_sentence(make_sample: MakeSample, step: int, told: bool) -> None:
     # given a run whose highest step is the second, and a spike in one
@@ -208,17 +214,7 @@ def test_a_run_peak_that_is_a_spikes_is_told_with_its_sentence(make_sample: Make
     rows = [
         SampleRow(sample=one, first_step=one.step, count=1, allocated_min=GIB, allocated_max=GIB) for one in samples
     ]
-    spike = Finding(
-        kind=FindingKind.SPIKE,
-        severity=Severity.WARNING,
-        device=samples[0].device,
-        rank=0,
-        first_step=step,
-        last_step=step,
-        message=f"step {step} reached a peak",
-        evidence={},
-        advice="",
-    )
+    spike = _finding(FindingKind.SPIKE, step, f"step {step} reached a peak")
     state = RankState()
     # when
     state.add(MonitorLog(headers=[{"rank": 0}], rows=rows, findings=[spike]))
@@ -230,17 +226,7 @@ def test_a_run_peak_that_is_a_spikes_is_told_with_its_sentence(make_sample: Make
 def test_a_leak_of_a_run_is_told_with_its_sentence(make_sample: MakeSample) -> None:
     # given
     rows = [SampleRow(first_step=1, count=1, allocated_min=GIB, allocated_max=GIB, sample=make_sample(1, 1, 2))]
-    leak = Finding(
-        kind=FindingKind.LEAK,
-        severity=Severity.CRITICAL,
-        device="cuda:0",
-        rank=0,
-        first_step=1,
-        last_step=1,
-        message="+2.00 MiB/step since step 1",
-        evidence={},
-        advice="",
-    )
+    leak = _finding(FindingKind.LEAK, 1, "+2.00 MiB/step since step 1")
     state = RankState()
     # when
     state.add(MonitorLog(headers=[{"rank": 0}], rows=rows, findings=[leak]))
