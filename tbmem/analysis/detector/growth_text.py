@@ -183,9 +183,9 @@ def _since(seen: Suspicion) -> str:
 
 
 def _grown(seen: Suspicion) -> str:
-    """``'+38.00 MiB'``, ``'+38.00 MiB in 38 steps, without 3 that were not evaluated,'`` where others lie between."""
-    growth, others = format_signed(seen.growth), seen.last_step - seen.first_step - seen.judged_steps
-    return f"{growth} in {seen.judged_steps} steps, without {others} that were not evaluated," if others else growth
+    """``'+38.00 MiB'``, ``'+38.00 MiB in 38 evaluated steps of 41,'`` where others lie between."""
+    growth, steps = format_signed(seen.growth), seen.last_step - seen.first_step
+    return growth if steps == seen.judged_steps else f"{growth} in {seen.judged_steps} evaluated steps of {steps},"
 
 
 def _numbers(suspicion: Suspicion) -> dict[str, Any]:

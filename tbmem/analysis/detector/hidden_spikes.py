@@ -9,6 +9,7 @@ from tbmem.analysis.detector.spike_test import EACH, LEAST_PART, RETURN_WITHIN, 
 from tbmem.model.finding import Finding
 
 _MOST = 32  # large steps that are remembered, the largest ones
+_APART = 2 / 3  # part of a spike's height below which the next lower one must be: steps that vary are no spikes
 
 
 class HiddenSpikes:
@@ -40,17 +41,19 @@ class HiddenSpikes:
     def beside(self, reported: Sequence[Finding]) -> list[Excursion]:
         """The largest steps beside some spikes that were reported, in resident peaks, by step; none without one.
 
-        With them no more than ``EACH`` are reported of a run: more recur, and the first tells of them.
+        With them no more than ``EACH`` are reported of a run, and those stand apart from what the other steps needed.
         """
         if not 0 < len(reported) < EACH:
             return []
         highest = max(map(_need, reported))
-        others = [
-            each
-            for step, each in sorted(self._large.items())
-            if each.height >= LEAST_PART * highest and not _is_near(step, reported)
-        ]
-        return others if len(reported) + len(others) <= EACH else []
+        others = [each for step, each in self._large.items() if not _is_near(step, reported)]
+        others.sort(key=lambda each: -each.height)
+        for count in range(min(EACH - len(reported), len(others)), 0, -1):
+            least = others[count - 1].height
+            lower = others[count].height if count < len(others) else 0
+            if least >= LEAST_PART * highest and lower < _APART * least:
+                return sorted(others[:count], key=lambda each: each.first_step)
+        return []
 
 
 def _need(spike: Finding) -> int:

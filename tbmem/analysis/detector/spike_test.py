@@ -32,7 +32,7 @@ _HIGHER = 1.2  # and a later spike must be higher above the usual than those bef
 EACH = 3
 """Spikes of a run that are reported each when it ends; of more, which recur, only those that are higher."""
 _LIKE = 0.5  # part of the highest one's height from which on they are about as high
-LEAST_PART = 0.3  # part of it that they must have, where no more than ``EACH`` are about as high
+LEAST_PART = 0.125  # part of it that they must have, where no more than ``EACH`` are about as high
 _ALMOST = 0.8
 """Part of a spike's height from which on a step counts for a period: of those that are about as high as the least
 spike, chance would pick one to be reported."""

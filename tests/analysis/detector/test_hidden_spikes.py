@@ -38,28 +38,36 @@ def test_a_step_that_needed_what_malloc_had_kept_is_a_spike_beside_one() -> None
 
 
 def test_what_the_highest_has_allocated_counts_not_the_holes_that_it_has_left() -> None:
-    # given a step that allocated a third of what the highest did, whose resident peak is twice as high
-    highest = spike(60, height=160)
-    highest = replace(highest, evidence={**highest.evidence, "allocated_bytes": 80 * MIB})
+    # given a step that allocated an eighth of what the highest did, whose resident peak is twice as high
+    highest = spike(60, height=320)
+    highest = replace(highest, evidence={**highest.evidence, "allocated_bytes": 160 * MIB})
     # when / then
     assert [each.first_step for each in hidden({130: 27}, highest)] == [130]
-    assert hidden({130: 27}, spike(60, height=160)) == []
+    assert hidden({130: 27}, spike(60, height=320)) == []
 
 
 @pytest.mark.parametrize(
     ("allocated", "reported"),
     [
         ({130: 80}, []),  # a run without a spike has none that is hidden
-        ({130: 40}, [spike(60)]),  # so little may be chance
+        ({130: 17}, [spike(60)]),  # so little beside it may be chance
         ({63: 80}, [spike(60)]),  # of the same event
         ({130: 15}, [spike(60, height=20)]),  # less than any spike of the resident memory
         ({90: 80, 130: 90, 160: 80}, [spike(60)]),  # with it more than three: they recur
+        ({90: 28, 130: 35, 160: 24}, [spike(60)]),  # steps that vary
         ({130: 80}, [spike(30), spike(60), spike(90)]),
         ({400: 80}, [spike(60)]),  # no resident peak of it is known
     ],
 )
 def test_what_is_no_spike_of_its_own(allocated: dict[int, int], reported: list[Finding]) -> None:
     assert hidden(allocated, *reported) == []
+
+
+def test_those_that_stand_apart_are_found_among_steps_that_vary() -> None:
+    # given two large steps, and others of which none is much larger than the next
+    found = hidden({40: 97, 90: 35, 130: 60, 160: 28, 200: 24}, spike(60))
+    # then
+    assert [each.first_step for each in found] == [40, 130]
 
 
 def test_one_is_remembered_after_its_resident_peak_is_forgotten() -> None:

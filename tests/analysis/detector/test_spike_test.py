@@ -212,7 +212,8 @@ def test_three_even_spikes_of_a_short_run_are_a_period() -> None:
     ("heights", "found"),
     [
         ({60: 142, 130: 60, 185: 97}, [60, 130, 185]),  # a third one that is less than half as high
-        ({60: 142, 130: 35, 185: 97}, [60, 185]),  # so little may be chance
+        ({60: 142, 130: 18, 185: 97}, [60, 130, 185]),  # or an eighth
+        ({60: 142, 130: 17, 185: 97}, [60, 185]),  # so little may be chance
         ({60: 142, 90: 100, 130: 60, 185: 97}, [60, 90, 185]),  # the three highest
         ({60: 142, 90: 100, 130: 95, 165: 61, 185: 97}, [60]),  # what recurs is told once
     ],

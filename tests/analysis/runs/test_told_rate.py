@@ -68,12 +68,12 @@ def test_steps_under_a_profiler_count_neither_in_the_growth_nor_in_the_divisor(s
 def test_the_sentence_says_how_many_steps_were_judged() -> None:
     _, verdict = told(leak(400, WATCHED))
     evidence = verdict.evidence
-    said = f"in {evidence['judged_steps']} steps, without 56 that were not evaluated, by step"
+    said = f"in {evidence['judged_steps']} evaluated steps of {evidence['judged_steps'] + 56}, by step"
     assert said in verdict.message
     assert evidence["growth_bytes"] == pytest.approx(evidence["judged_steps"] * MIB, rel=0.02)
     # and nothing of it where all were
     _, verdict = told(leak(400))
-    assert "judged" not in verdict.message
+    assert "evaluated" not in verdict.message
 
 
 def test_the_forecast_goes_on_at_the_rate_that_is_told() -> None:
