@@ -10,8 +10,8 @@ from collections.abc import Callable
 INTERVAL = 0.02
 """Seconds between two looks: as long as between two readings of the peak itself. A look takes 20 µs, and 0.1 to 0.3 ms
 beside a training loop that uses the caches for itself."""
-_SHARE = 0.003
-"""Share of a processor that looks may take: where they are dearer than 60 µs they are further apart."""
+_SHARE = 0.002
+"""Share of a processor that looks may take: where they are dearer than 40 µs they are further apart."""
 _SMOOTH = 0.1  # weight of the last one in the mean cost of one
 PAUSE = 0.25
 """Seconds between two times at which the thread wakes while a profiler window is open, whose trace would show its

@@ -62,7 +62,7 @@ def _larger(left: Peaks, right: Peaks) -> Peaks:
 _RESET_PEAK = b"5"  # written to ``/proc/self/clear_refs``, resets the peak resident size, proc_pid_clear_refs(5)
 _SELF = resource.RUSAGE_SELF if resource is not None else 0
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes in which the system counts its peak, getrusage(2)
-_PEAKS_ON_CREDIT = 300
+_PEAKS_ON_CREDIT = 500
 """Readings that may come at once: the first few hundred steps have their own peaks, however short they are. Each is a
 call or two of the kernel: 6 µs on warm caches, 20 to 60 in a training run on a virtual machine."""
 _FLOOR_MARGIN = 4 << 20

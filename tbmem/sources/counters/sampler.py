@@ -14,6 +14,13 @@ from tbmem.sources.counters.host import HostMemory
 from tbmem.sources.counters.malloc import MallocHeap
 from tbmem.units import format_bytes
 
+_LONG = 1.5
+"""Times as long as steps usually take, from which on a step has a sample of its own: one that needs more memory mostly
+takes longer, and the peak since the last sample is to be that step's."""
+_SLOWER = 1.2  # times by which one sample raises that limit: its own long step is not what is usual
+_SOONEST = 0.4
+"""Part of the least time between two samples after which such a step may have one."""
+
 _new_sample = tuple.__new__
 
 
@@ -54,6 +61,7 @@ class Counters:
         self.quiet_from = self.quiet_until = -math.inf
         """Unix time between which no counter is due: steps that end there may be skipped."""
         self._passed: list[tuple[float, bool | None]] = []
+        self._ended_at, self._long = -math.inf, math.inf  # Unix time of the last step's end; seconds of a long step
         self._look_at = 0
         self._device_due = -math.inf
         self._devices: dict[str, Device] = {}
@@ -94,14 +102,21 @@ class Counters:
             if host.heap is not None and len(self._plan) > 1:
                 host.heap, figures = None, (*figures[:-2], None, figures[-1])
         if self._rests is not None and (rest := self._rests.rest):
+            self._long = min(_LONG * (now - self.quiet_from) / len(samples), _SLOWER * self._long)
             if samples[-1].allocated is not None:
                 self._device_due = now + rest
             self.quiet_from, self.quiet_until = now, min(self._device_due, host.read_again_at)
+        self._ended_at = now
         return samples
 
     def pass_over(self, now: float) -> bool:
-        """Whether no counter is due at a step's end; its sample is then made later, together with others."""
+        """Whether no counter is due at a step's end, and the step was no long one; its sample is then made later."""
+        lasted, self._ended_at = now - self._ended_at, now
         if not self.quiet_from <= now < self.quiet_until:
+            return False
+        host = self._host
+        if lasted > self._long and now - self.quiet_from >= _SOONEST * host.interval:
+            host.read_again_at = now
             return False
         self._passed.append((now, self._updated()))
         return True

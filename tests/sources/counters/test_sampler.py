@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 import psutil
@@ -404,6 +405,32 @@ def test_while_the_heap_rests_nothing_is_due(make_counters: MakeCounters, monkey
     # then steps are passed over until the heap is due, and not where the clock was put back
     answers = [counters.pass_over(sample.time + later) for later in (0.0, 0.0049, 0.0051, -3600)]
     assert answers == [True, True, False, False]
+
+
+def test_a_long_step_has_a_sample_of_its_own(make_counters: MakeCounters, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given steps of 10 ms, at whose ends no counter is due
+    now, read_at = 1000.0, []
+    monkeypatch.setattr(time, "time", lambda: now)
+    counters = _resting(make_counters, 1000.0)
+    host = counters._host
+
+    def read(at: float) -> None:
+        read_at.append(round(1000 * (at - 1000)))
+        host.read_again_at = math.inf
+
+    host.interval = 0.05
+    monkeypatch.setattr(host, "read", read)
+    for step in (1, 2):
+        counters.sample(step, thorough=True)
+        now += 0.01
+        host.read_again_at = -math.inf
+    # when some take 19 ms
+    for step, seconds in enumerate((0.01, 0.019, 0.019, 0.01, 0.019), start=3):
+        now += seconds
+        if not counters.pass_over(now):
+            counters.sample(step, thorough=False)
+    # then the resident peak is read at the end of these, but for one that came less than 20 ms after another
+    assert read_at == [0, 10, 49, 97]
 
 
 def test_the_hosts_peak_ends_the_rest(make_counters: MakeCounters) -> None:
