@@ -19,8 +19,8 @@ _SHARE_OF_A_STEP, _EARLY_SHARE = 250e-6, 0.02
 """Seconds per step, or share of the time, that readings may take instead at the beginning, where a reading of every
 step counts: one takes 0.1 to 0.2 ms inside Lightning or the Hugging Face Trainer, and a spike of one step would else
 fall between two readings ..."""
-_CREDIT = 0.02
-"""... until they have taken so many seconds in all (two thousand readings in a short loop of one's own) ..."""
+_CREDIT, _READINGS = 0.02, 1000
+"""... until they have taken so many seconds in all, or are so many: what comes with one costs more than itself ..."""
 _DEAR_CREDIT, _ON_CREDIT, _NOT_DEAR = 0.24, 120, 10e-3
 """... or so many, while there are no more than so many readings of at most so many seconds: after these a leak has
 shown, also on a slow machine, and where a graph that is kept makes a reading take milliseconds, the last one is a dozen
@@ -98,7 +98,7 @@ class MallocHeap:
         self._allocated = figures[0]
         self._spent += lower
         self._readings += 1
-        if self._spent < _CREDIT or self._has_credit(lower):
+        if self._has_credit(lower):
             self._skips_left, pause = int(lower / _SHARE_OF_A_STEP), lower / _EARLY_SHARE
         else:
             pause = lower / _SHARE_OF_TIME
@@ -108,6 +108,8 @@ class MallocHeap:
 
     def _has_credit(self, cost: float) -> bool:
         """Whether readings of such a cost may still come as often as at the beginning."""
+        if self._spent < _CREDIT:
+            return self._readings < _READINGS
         return self._readings < _ON_CREDIT and self._spent < _DEAR_CREDIT and cost <= _NOT_DEAR
 
     def meanwhile(self) -> tuple[int, int] | None:
