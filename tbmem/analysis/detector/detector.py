@@ -74,6 +74,8 @@ class Detector:
         self._resident = ResidentGrowth(self._feed, self._least_shift)
         self._history = VerdictHistory()
         self._suspicions: dict[Channel, Suspicion] = {}
+        self._unseen: set[Channel] = set()
+        """Those of the samples that are being judged together: evidence is collected after these."""
         self._conclusions: dict[Channel, Conclusion] = {}
         self.let_go: dict[str, int] = {}
         """Holders of leaks that were withdrawn, since what they held was free again, and for how many steps they had
@@ -94,6 +96,7 @@ class Detector:
         if not samples:
             return []
         self._sample = samples[-1]
+        self._unseen.clear()
         findings: list[Finding] = []
         for columns in self._feed.columns(samples):
             events = self._feed.take(columns)
@@ -269,8 +272,8 @@ class Detector:
                 return ()
             if self._resident.is_free_heap(channel, trend):
                 return self._dismiss_free_heap(sample, channel, trend, event.rate)
-            suspicion = self._suspicions[event.channel] = channel.suspicion(trend, sample, event.rate, event.gap)
-            return (growth_text.suspect(sample, suspicion),)
+            suspicion = channel.suspicion(trend, sample, event.rate, event.gap)
+            return self._suspect(sample, suspicion)
         standing = self._suspicions.pop(event.channel, None)
         if event.change is Change.CERTAIN:
             pinning = self._resident.pinning(channel)
@@ -317,15 +320,22 @@ class Detector:
         if not self._awaits_evidence or event.channel is Channel.WORKERS or event.channel in self._conclusions:
             return False
         is_urgent = event.forecast is not None and event.forecast.steps < _URGENT
-        return not is_urgent and (standing is None or event.step - standing.last_step < _LOOK)
+        is_new = standing is None or event.channel in self._unseen or event.step - standing.last_step < _LOOK
+        return is_new and not is_urgent
 
     def _await_evidence(
         self, sample: MemorySample, channel: GrowthChannel, event: GrowthEvent, standing: Suspicion | None
     ) -> Sequence[Finding]:
         channel.growth.await_evidence()
-        suspicion = standing or channel.suspicion(event.trend, sample, event.rate, event.gap)
-        self._suspicions[event.channel] = suspicion
-        return (growth_text.suspect(sample, suspicion),) if standing is None else ()
+        if standing is None:
+            return self._suspect(sample, channel.suspicion(event.trend, sample, event.rate, event.gap))
+        self._suspicions[event.channel] = standing
+        return ()
+
+    def _suspect(self, sample: MemorySample, suspicion: Suspicion) -> Sequence[Finding]:
+        self._suspicions[suspicion.channel] = suspicion
+        self._unseen.add(suspicion.channel)
+        return (growth_text.suspect(sample, suspicion),)
 
     def _is_shown(self, channel: GrowthChannel, trend: Trend) -> bool:
         """Whether another channel shows the same growth.

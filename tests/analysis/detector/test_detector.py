@@ -109,6 +109,16 @@ def test_growth_that_falls_back_is_suspected_no_more() -> None:
     assert detector.suspicions == ()
 
 
+def test_what_is_suspected_and_certain_in_steps_that_are_judged_together_waits_for_evidence() -> None:
+    # given steps of a millisecond, of which a second's are judged at once
+    samples = heap(leaking(1200))
+    detector = Detector(awaits_evidence=True)
+    # when / then: nobody could look at the growth before their end
+    assert kinds(detector.update_all(samples[:1000])) == ["suspect"]
+    # and if nobody does after it, it is a leak without evidence
+    assert kinds(detector.update_all(samples[1000:])) == ["leak"]
+
+
 # conclusions
 
 
