@@ -33,6 +33,7 @@ _LASTS = 0.5  # part of such growth by which the lowest levels must rise as well
 _MOST_HIDDEN = 1.5
 """Times a leak's growth that its holder may gain in the first steps: what a window has left is freed meanwhile."""
 _LOOK = 64  # steps in which evidence is collected, with room to spare
+_FREE_HEAP = "it is free in malloc's heap, which keeps what the largest steps have needed"
 _URGENT = 128  # steps left from which on a leak does not wait for evidence
 
 
@@ -131,6 +132,11 @@ class Detector:
             return 0.0
         resident = self._resident.beyond(channel, trend)
         return channel.lasting_rate(trend, suspicion.gap) if resident is None else self._resident.rate(trend)
+
+    def growth_by_now(self, suspicion: Suspicion) -> float:
+        """What memory has grown by since the first step of one of ``suspicions``, in bytes; less when it was raised."""
+        trend = self._feed.channels[suspicion.channel].growth.trend
+        return suspicion.growth if trend is None else max(suspicion.growth, trend.growth)
 
     def allocated_growth(self, suspicion: Suspicion) -> float | None:
         """Growth of the device's own memory while that of a suspicion lasted, in bytes; ``None`` if not remembered."""
@@ -317,7 +323,11 @@ class Detector:
 
     def _waits_for_evidence(self, event: GrowthEvent, standing: Suspicion | None) -> bool:
         """Whether steps are looked at before growth that is certain is a leak: it was not suspected, or just now."""
-        if not self._awaits_evidence or event.channel is Channel.WORKERS or event.channel in self._conclusions:
+        known = self._conclusions.get(event.channel)
+        was_looked_at = (
+            known is not None and known.reason != _FREE_HEAP
+        )  # of which malloc's figures tell, if they are new
+        if not self._awaits_evidence or event.channel is Channel.WORKERS or was_looked_at:
             return False
         is_urgent = event.forecast is not None and event.forecast.steps < _URGENT
         is_new = standing is None or event.channel in self._unseen or event.step - standing.last_step < _LOOK
@@ -377,7 +387,9 @@ class Detector:
         """Attribute growth without evidence to a bounded container that fills, as a look has found, while it does."""
         known, latest = self._filling.get(self._is_of_host(channel)), self._conclusions.get(channel.channel)
         is_confirmed = latest is not None and latest.outcome is Outcome.CONFIRMED
-        if known is None or is_confirmed or trend.growth > known.room or self._sample is None:
+        # the resident memory grows by more than the objects that are added: by what lies between them
+        share = _SHARE_OF_TWIN if channel.channel is Channel.HOST else 1.0
+        if known is None or is_confirmed or share * trend.growth > known.room or self._sample is None:
             return False
         self._conclusions[channel.channel] = known
         trend.explain(known.ends_at, known.room)
@@ -386,11 +398,10 @@ class Detector:
     def _dismiss_free_heap(
         self, sample: MemorySample, channel: GrowthChannel, trend: Trend, rate: float
     ) -> Sequence[Finding]:
-        reason = "it is free in malloc's heap, which keeps what the largest steps have needed"
-        self._conclusions[channel.channel] = Conclusion(outcome=Outcome.DISMISSED, step=sample.step, reason=reason)
+        self._conclusions[channel.channel] = Conclusion(outcome=Outcome.DISMISSED, step=sample.step, reason=_FREE_HEAP)
         if channel.growth.trend is not None:
             channel.growth.trend.explain(None)
-        return (growth_text.dismissed(sample, channel.suspicion(trend, sample, rate), reason, {}),)
+        return (growth_text.dismissed(sample, channel.suspicion(trend, sample, rate), _FREE_HEAP, {}),)
 
     def _current_leak(self, sample: MemorySample, channel: GrowthChannel, trend: Trend) -> Finding:
         return self._leak(sample, channel, trend, channel.rate(trend), channel.forecast(trend, sample.step))

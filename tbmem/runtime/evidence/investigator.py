@@ -130,22 +130,22 @@ class Investigator:
             self._give_back()
         findings = self._hand_over(step, current, detectors)
         for suspect, suspicion in _current_suspicions(detectors).items():
-            is_new = suspect not in self._conclusions and self._is_worth_a_look(suspicion)
+            growth = detectors[suspicion.device].growth_by_now(suspicion)
+            is_new = suspect not in self._conclusions and self._is_worth_a_look(growth, suspicion.bytes_per_step)
             if is_new and self._windows < self._config.max_windows:
                 self._begin(step, suspicion, frame)
                 break
         self._is_interrupted = False
         return findings
 
-    def _is_worth_a_look(self, suspicion: Suspicion) -> bool:
+    def _is_worth_a_look(self, growth: float, bytes_per_step: float) -> bool:
         """Whether growth may be a leak, by its rate, and by what the smallest leak has added when it may be called one.
 
         A look costs a second of a processor where hundreds of thousands of objects live, and the heap of an innocent
         program may grow by some 10 KiB in its first steps.
         """
         least = parse_bytes(self._config.min_leak)
-        is_large = suspicion.growth >= least * self._config.confirm_after
-        return is_large and suspicion.bytes_per_step >= _WORTH_A_LOOK * least
+        return growth >= least * self._config.confirm_after and bytes_per_step >= _WORTH_A_LOOK * least
 
     def _begin(self, step: int, suspicion: Suspicion, frame: FrameType | None) -> None:
         self.prepare()

@@ -387,6 +387,50 @@ def test_a_buffer_that_fills_explains_the_resident_memory_too_also_where_a_look_
     assert "buffer fills" in detector.verdict().message
 
 
+def filling(steps: int = 4700) -> list[MemorySample]:
+    """A buffer of small objects that fills, in a heap that was larger once and of which later steps tell nothing."""
+    levels = [HEAP + KIB * step if step < 1100 else None for step in range(steps)]
+    return heap(
+        levels,
+        reserved=[
+            None if level is None else HEAP + (40 if step < 60 else 150) * MIB for step, level in enumerate(levels)
+        ],
+        host_rss=[300 * MIB + 12 * KIB * step for step in range(steps)],
+    )
+
+
+def test_growth_that_was_free_heap_by_old_figures_is_looked_at_before_it_is_a_leak() -> None:
+    # given
+    detector = Detector(awaits_evidence=True)
+    findings: list[Finding] = []
+    # when nobody looks
+    for sample in filling():
+        findings += detector.update(sample)
+    # then it is suspected as other growth is
+    host = [finding.kind for finding in findings if finding.evidence["channel"] == "host"]
+    assert host.index(FindingKind.DISMISSED) < host.index(FindingKind.SUSPECT) < host.index(FindingKind.LEAK)
+
+
+@pytest.mark.parametrize(("room", "is_explained"), [(20, True), (8, False)])
+def test_resident_memory_may_grow_by_a_few_times_what_fills_a_buffer(room: int, is_explained: bool) -> None:
+    # given a first look that finds the buffer, and later ones, of the resident memory, that find nothing
+    detector = Detector(awaits_evidence=True)
+    buffer = conclusion(Outcome.DISMISSED, reason="buffer fills", ends_at=4700, room=room * MIB)
+    nothing = conclusion(Outcome.OPEN, reason="nothing was found")
+    findings: list[Finding] = []
+    # when
+    for sample in filling():
+        findings += detector.update(sample)
+        for suspicion in detector.suspicions:
+            answer = buffer if suspicion.channel is Channel.ALLOCATED else nothing
+            findings += detector.conclude(suspicion, answer)
+    # then
+    assert FindingKind.LEAK not in {finding.kind for finding in findings}
+    said = detector.verdict().message
+    assert "the resident memory of the process grows" in said
+    assert ("buffer fills" in said) is is_explained
+
+
 def test_growth_beyond_what_a_buffer_can_hold_is_a_leak() -> None:
     # given: 10 MiB of room in the buffer
     detector = Detector(awaits_evidence=True)

@@ -166,6 +166,18 @@ def test_growth_well_below_the_smallest_leak_is_not_worth_a_look(per_step: int, 
     assert setting.investigator.is_waiting is False
 
 
+def test_growth_that_was_too_small_when_it_was_suspected_is_looked_at_once_it_is_larger() -> None:
+    # given
+    detector = FakeDetector(replace(suspicion(per_step=700), level=40 * KIB))
+    setting = Setting(detector)
+    setting.run(48, 70)
+    # when
+    detector.growth = 60 * KIB
+    setting.run(71, 90)
+    # then
+    assert len(setting.hunt.looks) == 4
+
+
 def test_a_profiler_window_goes_before_births() -> None:
     asked: list[int] = []
     setting = Setting(FakeDetector(suspicion()), is_free=lambda steps: bool(asked.append(steps)))
