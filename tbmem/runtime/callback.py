@@ -235,7 +235,8 @@ class MemoryCallback(Lifecycle):
         self._is_interrupted = False
 
     def _step(self, profiler: MemoryProfiler, monitor: MemoryMonitor) -> None:
-        is_profiling, is_recording = not profiler.is_done, profiler.is_interfering
+        is_profiling = not profiler.is_done
+        is_recording = is_profiling and profiler.is_interfering
         findings = monitor.advance(is_recording)
         if not (is_profiling or findings or profiler.awaits_spike_on):
             return  # so end most steps

@@ -324,9 +324,7 @@ class Detector:
     def _waits_for_evidence(self, event: GrowthEvent, standing: Suspicion | None) -> bool:
         """Whether steps are looked at before growth that is certain is a leak: it was not suspected, or just now."""
         known = self._conclusions.get(event.channel)
-        was_looked_at = (
-            known is not None and known.reason != _FREE_HEAP
-        )  # of which malloc's figures tell, if they are new
+        was_looked_at = known is not None and known.reason != _FREE_HEAP  # which malloc's figures told, not a look
         if not self._awaits_evidence or event.channel is Channel.WORKERS or was_looked_at:
             return False
         is_urgent = event.forecast is not None and event.forecast.steps < _URGENT
