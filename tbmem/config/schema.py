@@ -105,11 +105,12 @@ class MonitorConfig(_Section):
 
     Unit: seconds. Change it: to 0 to see every line, to 60 for the console of a long job.
     """
-    sample_seconds: float = _checked(0.05, at_least(0))
+    sample_seconds: float = _checked(0.02, at_least(0))
     """Least seconds between two samples in a long loop of short steps; a peak is then that of all steps since the last.
-    A step that takes 1.5 times as long as the others has a sample of its own, after two fifths of this time.
+    So soon come those of each fifth step and of steps that take 1.5 times as long as others, which are 2.5 times as far
+    apart, at most 0.1 s.
 
-    Unit: seconds. Change it: to 0.02 for the level of each step of 20 ms and more, in a long run too.
+    Unit: seconds. Change it: to 0.08 where steps take some milliseconds and each 0.1 % of their time counts.
     """
     devices: str = _checked("auto", ("must be auto or device names", lambda devices: devices.strip() != ""))
     """Devices to watch: ``auto`` (those that this process uses) or names such as ``"cuda:0,cuda:1"``.

@@ -15,11 +15,13 @@ from tbmem.sources.counters.malloc import MallocHeap
 from tbmem.units import format_bytes
 
 _LONG = 1.5
-"""Times as long as steps usually take, from which on a step has a sample of its own: one that needs more memory mostly
-takes longer, and the peak since the last sample is to be that step's."""
+"""Times as long as steps usually take, from which on a step may have a sample of its own: one that needs more memory
+mostly takes longer, and the peak since the last sample is to be that step's."""
 _SLOWER = 1.2  # times by which one sample raises that limit: its own long step is not what is usual
-_SOONEST = 0.4
-"""Part of the least time between two samples after which such a step may have one."""
+_FIFTH = 5  # steps of which the last may as well: over more of them it cannot be told whether memory rose at once
+_APART, _FRESH = 2.5, 0.1
+"""Times the least time between two samples that others are apart, and seconds from which on screens would say that a
+figure is old."""
 
 _new_sample = tuple.__new__
 
@@ -61,6 +63,7 @@ class Counters:
         self.quiet_from = self.quiet_until = -math.inf
         """Unix time between which no counter is due: steps that end there may be skipped."""
         self._passed: list[tuple[float, bool | None]] = []
+        self._apart, self._readable_at = max(host.interval, min(_APART * host.interval, _FRESH)), -math.inf
         self._ended_at, self._long = -math.inf, math.inf  # Unix time of the last step's end; seconds of a long step
         self._look_at = 0
         self._device_due = -math.inf
@@ -105,18 +108,17 @@ class Counters:
             self._long = min(_LONG * (now - self.quiet_from) / len(samples), _SLOWER * self._long)
             if samples[-1].allocated is not None:
                 self._device_due = now + rest
-            self.quiet_from, self.quiet_until = now, min(self._device_due, host.read_again_at)
+            readable = self._readable_at = min(self._device_due, host.read_again_at)
+            self.quiet_from, self.quiet_until = now, max(readable, now + self._apart) if readable > now else now
         self._ended_at = now
         return samples
 
     def pass_over(self, now: float) -> bool:
-        """Whether no counter is due at a step's end, and the step was no long one; its sample is then made later."""
+        """Whether a step needs no sample of its own; it is then made later, together with others."""
         lasted, self._ended_at = now - self._ended_at, now
         if not self.quiet_from <= now < self.quiet_until:
             return False
-        host = self._host
-        if lasted > self._long and now - self.quiet_from >= _SOONEST * host.interval:
-            host.read_again_at = now
+        if now >= self._readable_at and (lasted > self._long or len(self._passed) + 1 >= _FIFTH):
             return False
         self._passed.append((now, self._updated()))
         return True

@@ -402,13 +402,15 @@ def test_while_the_heap_rests_nothing_is_due(make_counters: MakeCounters, monkey
     monkeypatch.setattr(counters._host, "read_again_at", math.inf)
     # when
     sample = _one(counters.sample(1, thorough=True))
-    # then steps are passed over until the heap is due, and not where the clock was put back
-    answers = [counters.pass_over(sample.time + later) for later in (0.0, 0.0049, 0.0051, -3600)]
-    assert answers == [True, True, False, False]
+    # then steps are passed over for 50 ms, and not where the clock was put back
+    answers = [counters.pass_over(sample.time + later) for later in (0.0, 0.0051, 0.0499, 0.0501, -3600)]
+    assert answers == [True, True, True, False, False]
 
 
-def test_a_long_step_has_a_sample_of_its_own(make_counters: MakeCounters, monkeypatch: pytest.MonkeyPatch) -> None:
-    # given steps of 10 ms, at whose ends no counter is due
+def test_a_long_step_and_each_fifth_have_a_sample_of_their_own(
+    make_counters: MakeCounters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given
     now, read_at = 1000.0, []
     monkeypatch.setattr(time, "time", lambda: now)
     counters = _resting(make_counters, 1000.0)
@@ -416,30 +418,27 @@ def test_a_long_step_has_a_sample_of_its_own(make_counters: MakeCounters, monkey
 
     def read(at: float) -> None:
         read_at.append(round(1000 * (at - 1000)))
-        host.read_again_at = math.inf
+        host.read_again_at = at + 0.02
 
-    host.interval = 0.05
     monkeypatch.setattr(host, "read", read)
-    for step in (1, 2):
-        counters.sample(step, thorough=True)
-        now += 0.01
-        host.read_again_at = -math.inf
-    # when some take 19 ms
-    for step, seconds in enumerate((0.01, 0.019, 0.019, 0.01, 0.019), start=3):
-        now += seconds
+    # when steps take 10 ms, two of them 19, and later ones 5
+    for step, end in enumerate((0, 10, 20, 30, 40, 50, 60, 79, 89, 108, 113, 118, 123, 129, 134), start=1):
+        now = 1000 + end / 1000
         if not counters.pass_over(now):
             counters.sample(step, thorough=False)
-    # then the resident peak is read at the end of these, but for one that came less than 20 ms after another
-    assert read_at == [0, 10, 49, 97]
+            host.read_again_at = max(host.read_again_at, now)
+    # then there is one in 50 ms, one of each long step, and one of the fifth short one
+    assert read_at == [0, 50, 79, 108, 134]
 
 
-def test_the_hosts_peak_ends_the_rest(make_counters: MakeCounters) -> None:
+def test_while_the_hosts_peak_is_on_credit_each_step_is_sampled(make_counters: MakeCounters) -> None:
     # given
     counters = _resting(make_counters, 1000.0)
     # when
-    counters.sample(1, thorough=True)
+    sample = _one(counters.sample(1, thorough=True))
     # then
-    assert counters.quiet_until == counters._host.read_again_at
+    assert counters._host.read_again_at < sample.time
+    assert not counters.pass_over(sample.time + 1e-4)
 
 
 def test_a_device_that_never_rests_is_always_due(cuda: FakeCuda, make_counters: MakeCounters) -> None:
