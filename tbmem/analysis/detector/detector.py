@@ -211,7 +211,7 @@ class Detector:
                 continue
             if channel.growth.is_material(trend) and not self._is_shown(channel, trend):
                 suspicion = channel.suspicion(trend, sample, channel.rate(trend))
-                return growth_text.growing(sample, suspicion, self._conclusions.get(channel.channel), self._worker_code)
+                return growth_text.growing(sample, suspicion, self._explanation(channel, trend), self._worker_code)
         lowest, highest = feed.range or (0, 0)
         shift = self._history.shift()
         if shift is not None and feed.has_shifted(Channel(shift.evidence["channel"])):
@@ -392,6 +392,12 @@ class Detector:
         self._conclusions[channel.channel] = known
         trend.explain(known.ends_at, known.room)
         return True
+
+    def _explanation(self, channel: GrowthChannel, trend: Trend) -> Conclusion | None:
+        """What explains growth, unless it was that it is free heap, and it is so no more."""
+        known = self._conclusions.get(channel.channel)
+        is_stale = known is not None and known.reason == _FREE_HEAP and not self._resident.is_free_heap(channel, trend)
+        return None if is_stale else known
 
     def _dismiss_free_heap(
         self, sample: MemorySample, channel: GrowthChannel, trend: Trend, rate: float

@@ -30,6 +30,7 @@ _STANDS, _STANDS_STEPS = 0.5, 50  # of its length, and steps, for which growth t
 _AT_ONCE = 0.1  # part of the growth from which on what came with a single rise is mentioned
 PART_OF_RATE = {"alive_bytes_per_step", "heap_bytes_per_step"}
 """Evidence of leaks on the CPU of whose rate malloc shows a part: what is alive, or in malloc's heap."""
+_LEAPT = 0.5  # part of the growth that is beyond its rate from which on it came at once, not from step to step
 _FAR = 100_000_000  # steps beyond which a forecast is not mentioned
 
 
@@ -168,7 +169,8 @@ def growing(
     is_dismissed = conclusion is not None and conclusion.outcome is Outcome.DISMISSED
     reason = conclusion.reason if conclusion is not None and is_dismissed else "not long enough to call it a leak"
     growth = f"{_SUBJECTS[seen.channel]} grows by {format_bytes(seen.bytes_per_step)} per step"
-    so_far = f"{growth} {_since(seen)} ({_grown(seen)} so far)"
+    has_leapt = seen.growth - seen.bytes_per_step * seen.judged_steps > _LEAPT * seen.growth
+    so_far = f"{growth} {_since(seen)} ({_grown(seen)} so far{', most of it at once' * has_leapt})"
     still = sample.step - seen.last_step
     stands = still >= max(_STANDS * (seen.last_step - seen.first_step), _STANDS_STEPS)
     ended = (f"it has not gone on since step {seen.last_step}",) if stands else ()

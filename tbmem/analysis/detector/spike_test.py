@@ -46,6 +46,9 @@ _NEARLY = 0.5  # share of the smallest spike from which on median and deviation 
 _ORDER_EVERY = 64  # steps after which they are computed anyway
 _ORDER_SOONEST = 8  # steps after which they are computed for a level that may be high
 _COMES_BACK = 0.5  # part of a change of level below which it has come back
+_RARE, _GAPS = 16, 2.0
+"""Readings for which a level must stay where all are many steps apart (an episode's data comes and goes meanwhile), and
+times their usual distance that the two around the change may be apart."""
 
 
 class ExcursionKind(Enum):
@@ -118,8 +121,11 @@ class SpikeTest:
         self._ordinary: deque[int] = deque(maxlen=WINDOW)  # the last ones that were no excursion
         self._least = 0.0
         self._record = self._last = self._last_step = 0
+        self._gap = 1.0  # steps from one reading to the next, of late
         self._before: deque[tuple[Excursion, bool]] = deque(maxlen=WINDOW)
         self._pending: list[tuple[int, int]] = []
+        self._rare: list[tuple[int, int]] = []  # readings since a change after which it is not known when it came
+        self._rare_usual = 0
         self._early: list[Excursion] = []
         self._early_levels = 0
         self._unsure: int | None = None  # the first level, of a later step than the run's first
@@ -139,9 +145,11 @@ class SpikeTest:
             stop = min(start + room, count)
             chunk = values[start:stop]
             highest = max(chunk)
-            if self._pending or highest > self._worth_a_look:
+            if self._pending or self._rare or highest > self._worth_a_look:
                 for step, value in zip(steps[start:stop], chunk, strict=True):
                     excursions += [(step, excursion) for excursion in self._update(step, value)]
+                    if self._rare:
+                        excursions += [(step, excursion) for excursion in self._note_rare(step, value)]
             else:
                 self._learn(steps[start:stop], chunk, highest)
             if self._early and len(self._recent) >= _ENOUGH:
@@ -157,11 +165,27 @@ class SpikeTest:
             return self._end_shift() if len(self._pending) > RETURN_WITHIN else ()
         if value > self._threshold and not self._is_near(step):
             # a spike or slow growth: the next level tells, and this one is no measure for others
+            is_as_usual = step - self._last_step <= _GAPS * self._gap
+            if is_as_usual and not self._rare and value - self._last >= AT_ONCE * (value - self._usual):
+                self._rare, self._rare_usual = [(step, value)], self._usual
             self._last, self._last_step = value, step
             return ()
         excursions = self._end_spike(after=value) if self._pending else ()
         self._learn((step,), (value,), value)
         return excursions
+
+    def _note_rare(self, step: int, value: int) -> Sequence[Excursion]:
+        """Add a reading after a rare one that was high: the change of level, once it has lasted, if it does."""
+        first, height = self._rare[0], self._rare[0][1] - self._rare_usual
+        if step > first[0]:
+            self._rare.append((step, value))
+        if abs(value - first[1]) > _COMES_BACK * height:
+            self._rare = []
+        if len(self._rare) < _RARE:
+            return ()
+        stays, usual = median_low([level for _, level in self._rare]), self._rare_usual
+        self._rare, self._unshifted = [], usual + _COMES_BACK * (stays - usual)
+        return (Excursion(ExcursionKind.SHIFT, first[0], step, stays, usual),)
 
     def _rises_at_once(self, step: int, value: int) -> bool:
         """Whether most of a high level was not there before; unknown where that was read many steps before."""
@@ -201,6 +225,7 @@ class SpikeTest:
         self._usual = self._since_ordered = 0
         self._threshold = self._worth_a_look = math.inf
         self._pending.clear()
+        self._rare = []
         self._early.clear()
         self._early_levels, self._unsure = 0, None
 
@@ -212,6 +237,7 @@ class SpikeTest:
         self._recent.extend(values)
         if self._unsure is None:
             self._ordinary.extend(values)
+        self._gap = (steps[-1] - self._last_step) / len(steps) if self._last_step else 1.0
         self._last, self._last_step = values[-1], steps[-1]
         if highest > self._record:
             self._record = highest

@@ -318,6 +318,24 @@ def test_resident_memory_that_malloc_keeps_free_is_no_leak() -> None:
     assert "free in malloc's heap" in findings[-1].message
 
 
+def test_what_was_free_heap_is_no_reason_for_what_has_come_since() -> None:
+    # given the same in a heap that is rarely read, and then a step that keeps far more than all of it
+    steps = range(1400)
+    growth = [100 * KIB * min(step, 1200) for step in steps]
+    kept = [0 if step < 900 else 600 * MIB for step in steps]
+    is_read = [step < 160 or step % 30 == 0 for step in steps]
+    samples = heap(
+        [HEAP + most if read else None for most, read in zip(kept, is_read, strict=True)],
+        reserved=[HEAP + 6 * MIB + more if read else None for more, read in zip(growth, is_read, strict=True)],
+        host_rss=[300 * MIB + more + most for more, most in zip(growth, kept, strict=True)],
+    )
+    # when
+    verdict = judge(samples)[-1]
+    # then
+    assert verdict.kind is FindingKind.LEVEL_SHIFT
+    assert verdict.message.startswith("since step 901 each step holds +600.00 MiB more")
+
+
 def test_pages_that_a_recording_gave_back_and_the_program_uses_again_are_no_leak() -> None:
     # given: the heap is 66 MiB larger than what is resident of it, which comes back by 20 KiB a step
     free = HEAP + 66 * MIB

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tbmem.analysis.detector import growth_text
@@ -9,22 +11,33 @@ from tbmem.model.evidence import Channel, Suspicion
 from tbmem.model.sample import MemorySample
 from tests.conftest import MIB
 
+SEEN = Suspicion(
+    device="cpu",
+    channel=Channel.HOST,
+    first_step=20,
+    began=20,
+    last_step=150,
+    base=0,
+    level=130 * MIB,
+    bytes_per_step=1.0 * MIB,
+    judged_steps=130,
+)
+"""Growth from step 20 to step 150."""
+
+
+@pytest.mark.parametrize(("rate", "said"), [(1.0, False), (0.6, False), (0.4, True)])
+def test_growth_that_came_at_once_says_so(rate: float, said: bool) -> None:
+    seen, sample = replace(SEEN, bytes_per_step=rate * MIB), MemorySample(step=160, time=1160.0, device="cpu")
+
+    found = growth_text.growing(sample, seen, None)
+
+    assert ("(+130.00 MiB so far, most of it at once)" in found.message) is said
+
 
 @pytest.mark.parametrize(("last", "said"), [(200, False), (300, True)])
 def test_growth_that_stands_still_says_so(last: int, said: bool) -> None:
-    # given: growth from step 20 to step 150
-    seen = Suspicion(
-        device="cpu",
-        channel=Channel.HOST,
-        first_step=20,
-        began=20,
-        last_step=150,
-        base=0,
-        level=130 * MIB,
-        bytes_per_step=1.0 * MIB,
-        judged_steps=130,
-    )
-    sample = MemorySample(step=last, time=1000.0 + last, device="cpu")
+    # given
+    seen, sample = SEEN, MemorySample(step=last, time=1000.0 + last, device="cpu")
     # when
     found = growth_text.growing(sample, seen, None)
     # then

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pytest
@@ -195,6 +195,26 @@ def test_a_high_level_after_steps_that_were_not_read_may_have_grown() -> None:
     test = SpikeTest(spike_percent=5.0, min_spike=16 * MIB)
     # when / then
     assert not [*test.extend(steps, levels), *test.end()]
+
+
+@pytest.mark.parametrize(
+    ("level_at", "shifts"),
+    [
+        (lambda step: 326 if step < 1500 else 1400, [1500]),
+        (lambda step: 1400 if 1500 <= step < 1800 else 326, []),  # ten readings
+        (lambda step: 326 + max(step - 1400, 0) // 2, []),  # it grows
+    ],
+)
+def test_a_level_that_stays_is_a_change_where_all_readings_are_rare(
+    level_at: Callable[[int], int], shifts: list[int]
+) -> None:
+    # given
+    steps = range(0, 3000, 30)
+    test = SpikeTest(spike_percent=5.0, min_spike=16 * MIB)
+    # when
+    told = test.extend(steps, [level_at(step) * MIB for step in steps])
+    # then
+    assert [each.first_step for _, each in told if each.kind is ExcursionKind.SHIFT] == shifts
 
 
 def test_three_even_spikes_of_a_short_run_are_a_period() -> None:
