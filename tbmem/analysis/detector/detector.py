@@ -18,7 +18,7 @@ from tbmem.analysis.detector.recorded_peaks import Confirms, unconfirmed
 from tbmem.analysis.detector.resident_growth import SHARE_EXPLAINED, ResidentGrowth
 from tbmem.analysis.detector.spike_test import WINDOW, Excursion, ExcursionEvent, ExcursionKind
 from tbmem.analysis.detector.trend import Trend, TrendState
-from tbmem.analysis.detector.verdict_history import VerdictHistory
+from tbmem.analysis.detector.verdict_history import VerdictHistory, comes_with
 from tbmem.analysis.growth_rate import ENOUGH_STEPS, StepTime
 from tbmem.config.schema import PatternsConfig
 from tbmem.model.evidence import Channel, Conclusion, Outcome, RunningAt, Suspicion, WorkerCode
@@ -75,15 +75,13 @@ class Detector:
         self._resident = ResidentGrowth(self._feed, self._least_shift)
         self._history = VerdictHistory()
         self._suspicions: dict[Channel, Suspicion] = {}
-        self._unseen: set[Channel] = set()
-        """Those of the samples that are being judged together: evidence is collected after these."""
+        self._unseen: set[Channel] = set()  # those of samples that are judged together, before evidence is collected
         self._conclusions: dict[Channel, Conclusion] = {}
         self.let_go: dict[str, int] = {}
         """Holders of leaks that were withdrawn, since what they held was free again, and for how many steps they had
         held it: a list that is emptied when an epoch ends."""
         self._filling: dict[bool, Conclusion] = {}  # what was found to fill last: memory of the host (true), or not
-        self._resident_told = 0
-        """Growth of the resident memory, in bytes, with which a leak that pins the heap was last reported."""
+        self._resident_told = 0  # bytes of resident growth with which a leak that pins the heap was last reported
         self._step_time = StepTime()
         self._sample: MemorySample | None = None
         self._noted = 0  # step after which large steps that looks have seen were noted last
@@ -204,17 +202,19 @@ class Detector:
             return severe
         if feed.judged < ENOUGH_STEPS:
             return finding_text.too_early(sample, feed.judged, ENOUGH_STEPS)
+        shift = self._history.shift()
+        shift = shift if shift is not None and feed.has_shifted(Channel(shift.evidence["channel"])) else None
         for channel, trend in growing:
             is_kept = channel.channel is Channel.HOST and trend.state is TrendState.EXPLAINED
             least = max(self._least_shift * trend.last.level, LARGEST_HEAP_BLOCK)
-            if trend.growth < least and (is_kept or self._resident.is_free_heap(channel, trend)):
+            is_small = trend.growth < least and (is_kept or self._resident.is_free_heap(channel, trend))
+            if is_small or comes_with(shift, trend.first.step, trend.last.step, trend.growth):
                 continue
             if channel.growth.is_material(trend) and not self._is_shown(channel, trend):
                 suspicion = channel.suspicion(trend, sample, channel.rate(trend))
                 return growth_text.growing(sample, suspicion, self._explanation(channel, trend), self._worker_code)
         lowest, highest = feed.range or (0, 0)
-        shift = self._history.shift()
-        if shift is not None and feed.has_shifted(Channel(shift.evidence["channel"])):
+        if shift is not None:
             return shift
         if feed.channels[Channel.ALLOCATED].rises_early:
             return finding_text.too_short(sample, lowest, highest, feed.judged)

@@ -15,6 +15,7 @@ _ALIKE = 0.9  # part of the highest one's height from which on spikes are about 
 _KEPT = 0.25
 """Part of a spike's height up to which what stays of it is no level of its own: libraries of matrix products keep
 buffers as large as the largest ones have needed."""
+_MOST = 0.8  # part of a growth that a change of level must make, for the growth to be none
 _SPIKES = 16  # spikes that are remembered, the highest ones
 _NAMED = 5  # steps with spikes that a verdict names
 
@@ -57,6 +58,11 @@ def _highest(spikes: Sequence[Finding]) -> Finding:
         if spike.evidence.get("channel") == largest.evidence.get("channel") and _size(spike) >= _ALIKE * _size(largest)
     ]
     return max(alike, key=lambda spike: spike.evidence.get("peak_bytes", 0))
+
+
+def comes_with(shift: Finding | None, first: int, last: int, growth: float) -> bool:
+    """Whether most of a growth, in bytes between two steps, came with a change of level."""
+    return shift is not None and first < shift.first_step <= last and _height(shift) >= _MOST * growth
 
 
 def _allocated(spikes: Sequence[Finding]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tbmem.analysis.detector.spike_test import Excursion, ExcursionKind
-from tbmem.analysis.detector.verdict_history import VerdictHistory, worst_spike
+from tbmem.analysis.detector.verdict_history import VerdictHistory, comes_with, worst_spike
 from tbmem.model.evidence import Channel
 from tbmem.model.finding import Finding, FindingKind, Severity
 from tbmem.units import MIB
@@ -183,3 +183,16 @@ def test_a_spike_that_was_reported_explains_that_of_another_channel() -> None:
     # when / then
     assert history.explains(Channel.HOST, excursion(ExcursionKind.SPIKE, 40))
     assert not history.explains(Channel.HOST, excursion(ExcursionKind.SPIKE, 41))
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "growth", "comes"),
+    [(20, 90, 110, True), (20, 90, 140, False), (40, 90, 110, False), (20, 39, 110, False)],
+)
+def test_growth_that_came_with_a_change_of_level_is_that_change(
+    first: int, last: int, growth: int, comes: bool
+) -> None:
+    shift = finding(FindingKind.LEVEL_SHIFT, 40, height=100 * MIB)
+
+    assert comes_with(shift, first, last, growth * MIB) is comes
+    assert not comes_with(None, first, last, growth * MIB)
