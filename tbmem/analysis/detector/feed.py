@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -149,7 +150,10 @@ class SampleFeed:
     def hidden_spikes(self, reported: Sequence[Finding]) -> list[ExcursionEvent]:
         """Spikes of the CPU that needed what malloc had kept of reported ones, so that no resident peak shows them."""
         spikes = self.hidden.beside(reported) if self.is_cpu else []
-        return [self._spike_event(each.last_step, each) for each in spikes if self._is_high(each)]
+        # what malloc has kept of the reported ones is in the usual level by now
+        usual = min((each.evidence.get("usual_bytes", math.inf) for each in reported), default=math.inf)
+        high = [each for each in spikes if each.height >= self._spike_share * min(each.usual, usual)]
+        return [self._spike_event(each.last_step, each) for each in high]
 
     def _spike_event(self, step: int, spike: Excursion) -> ExcursionEvent:
         return ExcursionEvent(step, Channel.HOST, spike, dict(self._updated).get(spike.first_step))
@@ -174,7 +178,9 @@ class SampleFeed:
                 yield ExcursionEvent(step, channel, excursion, updated, self._higher_peak(channel, excursion))
                 continue
             peaks = self._peaks_of(excursion)
-            climbs = excursion.kind is ExcursionKind.SHIFT and peaks.climb_to(excursion)
+            # one that is open when the run ends may go on as well
+            may_stay = excursion.kind is ExcursionKind.SHIFT or peaks.end_with(excursion)
+            climbs = may_stay and peaks.climb_to(excursion)
             shown = peaks.shown(excursion)
             if not climbs and self._is_programs(shown):
                 yield ExcursionEvent(step, channel, shown, updated)

@@ -39,6 +39,10 @@ class ResidentPeaks(deque[ResidentPeak]):
         """Whether a peak of some steps is remembered."""
         return any(first <= each.step <= last for each in self)
 
+    def end_with(self, excursion: Excursion) -> bool:
+        """Whether the last peak is one of an excursion's."""
+        return bool(self) and excursion.first_step <= self[-1].step <= excursion.last_step
+
     def of(self, excursion: Excursion) -> Excursion | None:
         """The steps of another level's excursion in resident peaks; ``None`` where they are not known."""
         within, before = self._around(excursion)

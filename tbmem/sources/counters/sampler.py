@@ -65,7 +65,7 @@ class Counters:
         self._passed: list[tuple[float, bool | None]] = []
         self._apart, self._readable_at = max(host.interval, min(_APART * host.interval, _FRESH)), -math.inf
         self._ended_at, self._long = -math.inf, math.inf  # Unix time of the last step's end; seconds of a long step
-        self._look_at = 0
+        self._look_at, self._total = 0, host.total
         self._device_due = -math.inf
         self._devices: dict[str, Device] = {}
         self._heap: MallocHeap | None = None  # beside accelerators; the CPU's own figures are malloc's anyway
@@ -90,10 +90,10 @@ class Counters:
             # a process may touch its accelerator late; looking at steps 1, 2, 4, 8 ... costs next to nothing
             self._look_at = 1 << (step - self.resumed_after).bit_length()
             self._watch(self._find_devices())
-        if thorough:
+        now, host = time.time(), self._host
+        if thorough or host.total != self._total:  # what is left, of each sample, is to be of the same limit
+            self._total = host.total
             self._read_usage(self._devices)
-        now = time.time()
-        host = self._host
         if self._heap is not None:
             host.heap = self._heap.read().allocated
         # the next lines run at every step: few calls, and two dozen values by position past the constructor

@@ -318,6 +318,23 @@ def test_resident_memory_that_malloc_keeps_free_is_no_leak() -> None:
     assert "free in malloc's heap" in findings[-1].message
 
 
+def test_a_leak_whose_last_steps_malloc_tells_late_has_no_spike_at_its_end() -> None:
+    # given: what grew from step 205 on counts as free until malloc is read again, four steps before the end
+    grown = [480 * KIB * step for step in range(250)]
+    is_read = [not 205 <= step < 246 for step in range(250)]
+    samples = heap(
+        [HEAP + more if read else None for more, read in zip(grown, is_read, strict=True)],
+        reserved=[HEAP + 150 * MIB if read else None for read in is_read],
+        host_rss=[300 * MIB + more for more in grown],
+        host_peak_rss=[301 * MIB + more for more in grown],
+    )
+    detector = Detector()
+    # when
+    findings = [*detector.update_all(samples), *detector.close()]
+    # then
+    assert "spike" not in kinds(findings)
+
+
 def test_what_was_free_heap_is_no_reason_for_what_has_come_since() -> None:
     # given the same in a heap that is rarely read, and then a step that keeps far more than all of it
     steps = range(1400)

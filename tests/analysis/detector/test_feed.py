@@ -12,6 +12,7 @@ from tbmem.config.schema import PatternsConfig
 from tbmem.model.evidence import Channel
 from tbmem.model.sample import MemorySample
 from tests.conftest import GIB, MIB, MakeSample
+from tests.model.test_finding import make_finding
 
 
 def used_percent(sample: MemorySample) -> float | None:
@@ -251,3 +252,17 @@ def test_a_spike_in_the_step_after_malloc_gave_memory_back_is_found(make_sample:
     # then
     spikes = [event.excursion for event in events if isinstance(event, ExcursionEvent)]
     assert [(each.first_step, each.peak) for each in spikes] == [(80, 554 * MIB)]
+
+
+@pytest.mark.parametrize(("usual", "is_told"), [(345, True), (430, False)])
+def test_a_hidden_spike_is_compared_with_what_was_usual_before_malloc_kept_the_first(
+    usual: int, is_told: bool, make_sample: MakeSample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given one of 18 MiB in a process of 434 MiB, beside one that was reported
+    feed = SampleFeed(PatternsConfig())
+    feed.take(next(iter(feed.columns([make_sample(1, 1.0, device="cpu")]))))
+    hidden = Excursion(ExcursionKind.SPIKE, 155, 155, 434 * MIB, 434 * MIB, kept=18 * MIB)
+    monkeypatch.setattr(feed.hidden, "beside", lambda reported: [hidden])
+    reported = make_finding(first_step=70, last_step=70, evidence={"usual_bytes": usual * MIB})
+    # when / then
+    assert [event.excursion for event in feed.hidden_spikes([reported])] == [hidden] * is_told

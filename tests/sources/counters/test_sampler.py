@@ -431,6 +431,18 @@ def test_a_long_step_and_each_fifth_have_a_sample_of_their_own(
     assert read_at == [0, 50, 79, 108, 134]
 
 
+def test_a_limit_that_the_program_sets_holds_for_all_of_a_sample(make_counters: MakeCounters) -> None:
+    # given
+    counters = make_counters("cpu")
+    counters.sample(1, thorough=True)
+    host = counters._host
+    # when the limit has been read, between two samples for which usage is
+    host.total, host.available = 2 * GIB, GIB
+    sample = _one(counters.sample(2, thorough=False))
+    # then
+    assert (sample.device_total, sample.device_used, sample.host_available) == (2 * GIB, GIB, GIB)
+
+
 def test_while_the_hosts_peak_is_on_credit_each_step_is_sampled(make_counters: MakeCounters) -> None:
     # given
     counters = _resting(make_counters, 1000.0)
