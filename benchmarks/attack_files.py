@@ -272,7 +272,7 @@ def _odd_array(arrays: dict[str, Any], name: str, chance: random.Random) -> dict
 
 STRUCTURE: dict[str, Callable[[bytes, random.Random], bytes]] = {
     "trace": odd_json,
-    "trace.gz": lambda data, chance: gzip.compress(odd_json(gzip.decompress(data), chance), 1),
+    "trace.gz": lambda data, chance: gzip.compress(odd_json(gzip.decompress(data), chance), 1, mtime=0),
     "snapshot": odd_pickle,
     "timeline": odd_npz,
     "book": odd_npz,
@@ -293,7 +293,7 @@ def damaged(victim: Victim, how: str, chance: random.Random) -> bytes:
         return STRUCTURE[victim.kind](victim.data, chance)
     change = truncated if how == "truncated" else mutated
     if victim.data.startswith(b"\x1f\x8b") and chance.random() < 0.6:
-        return gzip.compress(change(gzip.decompress(victim.data), chance), 1)
+        return gzip.compress(change(gzip.decompress(victim.data), chance), 1, mtime=0)
     if victim.data.startswith(b"PK") and chance.random() < 0.5:
         return _changed_member(victim.data, change, chance)
     return change(victim.data, chance)

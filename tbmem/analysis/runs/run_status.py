@@ -180,7 +180,8 @@ class RankState:
 
     def _so_far(self, device: str, kind: FindingKind) -> Finding | None:
         if kind is FindingKind.STABLE:
-            message = f"nothing was found up to step {self.step}, with which the log ends so far"
+            goes_on = self.signal is None and self.is_alive is not False
+            message = f"nothing was found up to step {self.step}, with which the log ends{' so far' * goes_on}"
         elif kind is FindingKind.WARMUP and (risen := self._risen_early(device)) is not None:
             message = risen_in_few_steps(*risen, self._devices[device].judged)
         else:

@@ -141,7 +141,7 @@ class Counters:
         limit = self.limit
         if limit.counts_addresses:
             left = f"{format_bytes(limit.free)} of {format_bytes(limit.total)} of addresses are left"
-            share = f"{format_bytes(self._host.total)} may be resident, of which shares are"
+            share = f"percentages are of {format_bytes(self._host.total)}, which may be resident"
             notes.append(f"cpu: memory ends at {limit.name}, before the machine's does: {left}; {share}")
         return notes
 

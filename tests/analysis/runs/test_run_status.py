@@ -147,15 +147,18 @@ def test_a_header_whose_patterns_do_not_fit_is_judged_by_the_default_ones(
     assert state.verdict("cuda:0") is FindingKind.STABLE
 
 
-def test_a_run_without_an_end_has_a_verdict_as_far_as_its_log_goes(make_sample: MakeSample) -> None:
-    # given a run of enough steps that was ended by a signal
+@pytest.mark.parametrize(("signal", "so_far"), [({"name": "SIGTERM", "ends": True}, ""), (None, " so far")])
+def test_a_run_without_an_end_has_a_verdict_as_far_as_its_log_goes(
+    signal: dict[str, Any] | None, so_far: str, make_sample: MakeSample
+) -> None:
+    # given a run of enough steps that was ended by a signal, or goes on
     rows = [SampleRow(step, 1, None, None, make_sample(step, 1.0)) for step in range(1, 81)]
     state = RankState()
-    state.add(MonitorLog(headers=[{"rank": 0, "started": 999.0}], rows=rows, signal={"name": "SIGTERM", "ends": True}))
+    state.add(MonitorLog(headers=[{"rank": 0, "started": 999.0}], rows=rows, signal=signal))
     # when
     (device,) = state.devices
     verdict = state.verdict_finding(device.device)
     # then the finding says what the verdict says
     assert verdict is not None
     assert verdict.kind is state.verdict(device.device) is FindingKind.STABLE
-    assert verdict.message == "nothing was found up to step 80, with which the log ends so far"
+    assert verdict.message == f"nothing was found up to step 80, with which the log ends{so_far}"
