@@ -34,8 +34,9 @@ _ROW_SECONDS = 1.0
 _STALE_SECONDS = 5.0
 """Age of a reading of malloc above which it is no longer said to be the level: in a heap of a million holes one takes a
 quarter of a second, and comes once in minutes."""
-_FRESH_SECONDS = 0.1
-"""Age of a reading of malloc up to which a row does not say of what step it is: a long run reads every 20 ms."""
+FRESH_SECONDS = 0.1
+"""Age of a reading of malloc up to which a row does not say of what step it is: a long run of short steps reads every
+20 to 100 ms."""
 _NAMED_GAPS = 3
 ROW_FIELDS = (
     *MemorySample._fields,
@@ -127,7 +128,7 @@ class RowBuilder:
         counted = self._counted
         if counted is None or last.time - counted.time > _STALE_SECONDS:
             counted = last
-        level_step = counted.step if last.time - counted.time > _FRESH_SECONDS else None
+        level_step = counted.step if last.time - counted.time > FRESH_SECONDS else None
         merged = last if len(samples) == 1 and levels else _merge(samples, counted)
         return [SampleRow(samples[0].step, len(samples), lowest, highest, merged, _peak_step(samples), level_step)]
 

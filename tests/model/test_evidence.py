@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tbmem.model.evidence import Channel, CodeLine, Conclusion, Evidence, Holder, HolderKind, Outcome, Site, Suspicion
+
+
+def make_suspicion(first: int, last: int, per_step: float, **others: Any) -> Suspicion:
+    """Growth of the CPU's memory by so many bytes in each of some steps, from nothing; other fields by name."""
+    steps = last - first
+    values: dict[str, Any] = {
+        "device": "cpu",
+        "channel": Channel.ALLOCATED,
+        "began": first,
+        "base": 0,
+        "level": round(steps * per_step),
+        "judged_steps": steps,
+        **others,
+    }
+    return Suspicion(first_step=first, last_step=last, bytes_per_step=per_step, **values)
 
 
 @pytest.mark.parametrize(
@@ -40,17 +56,7 @@ def test_the_share_of_a_site_is_of_the_steps_that_were_observed() -> None:
 
 
 def test_a_suspicion_counts_from_its_base() -> None:
-    suspicion = Suspicion(
-        device="cpu",
-        channel=Channel.HOST,
-        first_step=1,
-        began=1,
-        last_step=9,
-        base=100,
-        level=350,
-        bytes_per_step=31.0,
-        judged_steps=8,
-    )
+    suspicion = make_suspicion(1, 9, 31.0, base=100, level=350)
 
     assert suspicion.growth == 250
 

@@ -152,7 +152,7 @@ class SampleFeed:
         spikes = self.hidden.beside(reported) if self.is_cpu else []
         # what malloc has kept of the reported ones is in the usual level by now
         usual = min((each.evidence.get("usual_bytes", math.inf) for each in reported), default=math.inf)
-        high = [each for each in spikes if each.height >= self._spike_share * min(each.usual, usual)]
+        high = [each for each in spikes if self._is_high(each, min(each.usual, usual))]
         return [self._spike_event(each.last_step, each) for each in high]
 
     def _spike_event(self, step: int, spike: Excursion) -> ExcursionEvent:
@@ -210,10 +210,10 @@ class SampleFeed:
         if excursion.kind is ExcursionKind.SHIFT:
             return not is_mostly_kept
         is_refill = self.free_heap.gave_back and is_mostly_kept
-        return not is_refill and self._is_high(excursion)
+        return not is_refill and self._is_high(excursion, excursion.usual)
 
-    def _is_high(self, excursion: Excursion) -> bool:
-        return excursion.height >= self._spike_share * excursion.usual
+    def _is_high(self, excursion: Excursion, usual: float) -> bool:
+        return excursion.height >= self._spike_share * usual
 
     def _are_alike(self, columns: Any, count: int) -> bool:
         """Whether flags, capacities and what is missing are the same in all rows."""

@@ -160,13 +160,13 @@ class SpikeTest:
     def _update(self, step: int, value: int) -> Sequence[Excursion]:
         if value > self._worth_a_look and self._since_ordered >= (1 if value > self._threshold else _ORDER_SOONEST):
             self._order()
-        if value > self._threshold and (self._pending or self._rises_at_once(step, value)):
+        if value > self._threshold and (self._pending or (self._is_near(step) and self._rises_at_once(value))):
             self._pending.append((step, value))
             return self._end_shift() if len(self._pending) > RETURN_WITHIN else ()
         if value > self._threshold and not self._is_near(step):
             # a spike or slow growth: the next level tells, and this one is no measure for others
             is_as_usual = step - self._last_step <= _GAPS * self._gap
-            if is_as_usual and not self._rare and value - self._last >= AT_ONCE * (value - self._usual):
+            if is_as_usual and not self._rare and self._rises_at_once(value):
                 self._rare, self._rare_usual = [(step, value)], self._usual
             self._last, self._last_step = value, step
             return ()
@@ -187,11 +187,12 @@ class SpikeTest:
         self._rare, self._unshifted = [], usual + _COMES_BACK * (stays - usual)
         return (Excursion(ExcursionKind.SHIFT, first[0], step, stays, usual),)
 
-    def _rises_at_once(self, step: int, value: int) -> bool:
-        """Whether most of a high level was not there before; unknown where that was read many steps before."""
-        return self._is_near(step) and value - self._last >= AT_ONCE * (value - self._usual)
+    def _rises_at_once(self, value: int) -> bool:
+        """Whether most of a high level was not there at the reading before."""
+        return value - self._last >= AT_ONCE * (value - self._usual)
 
     def _is_near(self, step: int) -> bool:
+        """Whether the reading before is that of a few steps ago: after more, a level may have grown."""
         return step - self._last_step <= RETURN_WITHIN
 
     def close(self) -> Sequence[Excursion]:

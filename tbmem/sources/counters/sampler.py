@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from tbmem.model.monitor_log import FRESH_SECONDS
 from tbmem.model.oom import Limit
 from tbmem.model.sample import NOTHING, DeviceReading, MemorySample
 from tbmem.sources.counters.devices import AUTO, CPU, Device, devices_in_use, open_device
@@ -19,9 +20,8 @@ _LONG = 1.5
 mostly takes longer, and the peak since the last sample is to be that step's."""
 _SLOWER = 1.2  # times by which one sample raises that limit: its own long step is not what is usual
 _FIFTH = 5  # steps of which the last may as well: over more of them it cannot be told whether memory rose at once
-_APART, _FRESH = 2.5, 0.1
-"""Times the least time between two samples that others are apart, and seconds from which on screens would say that a
-figure is old."""
+_APART = 2.5
+"""Times the least time between two samples that others are apart, at most as long as a figure is fresh on screens."""
 
 _new_sample = tuple.__new__
 
@@ -63,7 +63,7 @@ class Counters:
         self.quiet_from = self.quiet_until = -math.inf
         """Unix time between which no counter is due: steps that end there may be skipped."""
         self._passed: list[tuple[float, bool | None]] = []
-        self._apart, self._readable_at = max(host.interval, min(_APART * host.interval, _FRESH)), -math.inf
+        self._apart, self._readable_at = max(host.interval, min(_APART * host.interval, FRESH_SECONDS)), -math.inf
         self._ended_at, self._long = -math.inf, math.inf  # Unix time of the last step's end; seconds of a long step
         self._look_at, self._total = 0, host.total
         self._device_due = -math.inf

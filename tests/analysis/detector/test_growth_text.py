@@ -7,22 +7,12 @@ from dataclasses import replace
 import pytest
 
 from tbmem.analysis.detector import growth_text
-from tbmem.model.evidence import Channel, Suspicion
+from tbmem.model.evidence import Channel
 from tbmem.model.sample import MemorySample
 from tests.conftest import MIB
+from tests.model.test_evidence import make_suspicion
 
-SEEN = Suspicion(
-    device="cpu",
-    channel=Channel.HOST,
-    first_step=20,
-    began=20,
-    last_step=150,
-    base=0,
-    level=130 * MIB,
-    bytes_per_step=1.0 * MIB,
-    judged_steps=130,
-)
-"""Growth from step 20 to step 150."""
+SEEN = make_suspicion(20, 150, 1.0 * MIB, channel=Channel.HOST)
 
 
 @pytest.mark.parametrize(("rate", "said"), [(1.0, False), (0.6, False), (0.4, True)])

@@ -22,20 +22,11 @@ from tbmem.model.evidence import (
     Suspicion,
 )
 from tbmem.units import KIB, MIB
+from tests.model.test_evidence import make_suspicion
 
 APPEND = CodeLine(file="src/train.py", line=57, function="train", text="history.append(loss)")
 FORWARD = CodeLine(file="src/model.py", line=12, function="Net.forward", text="y = x.tanh()")
-GROWTH = Suspicion(
-    device="cpu",
-    channel=Channel.ALLOCATED,
-    first_step=10,
-    began=10,
-    last_step=42,
-    base=0,
-    level=32 * 64 * KIB,
-    bytes_per_step=64.0 * KIB,
-    judged_steps=32,
-)
+GROWTH = make_suspicion(10, 42, 64.0 * KIB)
 
 LIST = Holder(
     kind=HolderKind.LIST,

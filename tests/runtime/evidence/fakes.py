@@ -8,6 +8,7 @@ from types import FrameType
 from tbmem.model.evidence import Channel, Contents, Holder, HolderKind, Site, Suspicion
 from tbmem.sources.survivors.tracker import SurvivorReport
 from tbmem.units import KIB
+from tests.model.test_evidence import make_suspicion
 
 LIST = Holder(
     kind=HolderKind.LIST,
@@ -86,16 +87,4 @@ class FakeBirths:
 def suspicion(
     *, gap: int = 1, channel: Channel = Channel.ALLOCATED, from_the_start: bool = False, per_step: int = 64 * KIB
 ) -> Suspicion:
-    return Suspicion(
-        device="cpu",
-        channel=channel,
-        first_step=20,
-        began=20,
-        last_step=48,
-        base=0,
-        level=28 * per_step,
-        bytes_per_step=per_step,
-        judged_steps=28,
-        gap=gap,
-        from_the_start=from_the_start,
-    )
+    return make_suspicion(20, 48, per_step, channel=channel, gap=gap, from_the_start=from_the_start)

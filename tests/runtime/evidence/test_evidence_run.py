@@ -13,10 +13,11 @@ import pytest
 import torch
 
 from tbmem.config import EvidenceConfig
-from tbmem.model.evidence import Channel, Conclusion, Outcome, Suspicion
+from tbmem.model.evidence import Conclusion, Outcome
 from tbmem.runtime.evidence.investigator import Investigator, loop_frame
 from tbmem.runtime.process.guard import Guard
 from tbmem.units import KIB
+from tests.model.test_evidence import make_suspicion
 from tests.runtime.detectors import FakeDetector
 
 STEPS = 24
@@ -25,20 +26,7 @@ _SUSPECTED = 4
 
 def suspicious_detector() -> FakeDetector:
     """Suspects the CPU's memory once."""
-    return FakeDetector(
-        Suspicion(
-            device="cpu",
-            channel=Channel.ALLOCATED,
-            first_step=1,
-            began=1,
-            last_step=_SUSPECTED,
-            base=0,
-            level=3 * 40 * KIB,
-            bytes_per_step=40 * KIB,
-            judged_steps=3,
-            from_the_start=True,
-        )
-    )
+    return FakeDetector(make_suspicion(1, _SUSPECTED, 40 * KIB, from_the_start=True))
 
 
 class Lens:
