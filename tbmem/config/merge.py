@@ -161,9 +161,12 @@ def _layers_of_dotlist(overrides: Iterable[str]) -> Iterable[tuple[str, Any]]:
 def _layers_of_environment(variables: Mapping[str, str]) -> Iterable[tuple[str, Any]]:
     keys = {ENVIRONMENT_PREFIX + key.replace(".", "_").upper(): key for key in _KEYS}
     sections = tuple(f"{ENVIRONMENT_PREFIX}{name.upper()}_" for name in _SECTIONS)
+    without_section = {ENVIRONMENT_PREFIX + key.rpartition(".")[2].upper(): name for name, key in keys.items()}
     for name in sorted(variables):
         if name in keys:
             yield name, _layer_of_assignment(name, f"{keys[name]}={variables[name]}")
+        elif (meant := without_section.get(name)) is not None:
+            raise _refusal(name, f"no such setting; did you mean {meant}?")
         elif name.startswith(sections) or (name.startswith(ENVIRONMENT_PREFIX) and closest(name, keys, 0.9)):
             hint = _did_you_mean(name, keys)
             raise _refusal(name, f"no such setting{hint}; unset it or run 'tbmem config' for all keys")

@@ -232,6 +232,7 @@ class Conclusion:
     """Step at which what holds the memory is full."""
     room: int = 0
     """Bytes that it gains until then."""
+    is_free_heap: bool = False  # whether malloc's counters told it, and nothing of the program was looked at
     lasting: bool = False  # whether the memory is useless even when it stops growing (a cache without hits)
     evidence: dict[str, Any] = field(default_factory=dict)
 

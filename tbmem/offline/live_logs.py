@@ -43,19 +43,20 @@ def read_run(path: str | os.PathLike[str]) -> RunLogs:
         raise FileFormatError(f"{path}: no such file or folder; a run's folder or its log is needed")
     if folder.name.endswith(IN_FOLDERS) and folder.is_file():
         raise FileFormatError(f"{path}: a recording, not a run; {_ELSEWHERE}")
-    logs = sorted(folder.rglob(MONITOR_LOG)) if folder.is_dir() else [folder]
+    logs: Sequence[Path] = sorted(folder.rglob(MONITOR_LOG)) if folder.is_dir() else [folder]
     if not logs:
         if not any(folder.iterdir()):
             raise FileFormatError(f"{path}: this folder is empty; name a run's, such as runs/20261128-101500")
         raise FileFormatError(f"{path}: no live log ({MONITOR_LOG}) in this folder; {_ELSEWHERE}")
-    run, *others = sorted({run_folder(log) for log in logs})
+    run, *others = find_runs(folder)
     if others:
-        names = ", ".join(other.name for other in [run, *others][-_MAX_NAMED_RUNS:])
-        raise UsageError(f"{path}: {len(others) + 1} runs; name one of them, such as {names}")
+        raise UsageError(_which_of(path, [run, *others]))
+    logs = run.logs
     pairs = [read_log(log) for log in logs]
     states = sorted((state for _, state in pairs), key=lambda state: state.rank)
     require_records(path, states)
-    return RunLogs(run.name or "run", run, tuple(log for log, _ in pairs), tuple(states))
+    of_run = run_folder(logs[0])
+    return RunLogs(of_run.name or "run", of_run, tuple(log for log, _ in pairs), tuple(states))
 
 
 def require_records(path: str | os.PathLike[str], states: Sequence[RankState]) -> None:
@@ -138,6 +139,11 @@ def _update(state: RankState, log: FollowedLog) -> None:
         raise UsageError(f"{log.path}: cannot be read: {error.strerror or error}") from error
 
 
+def _which_of(path: str | os.PathLike[str], runs: Sequence[RunFiles]) -> str:
+    names = ", ".join(run.name for run in reversed(runs[-_MAX_NAMED_RUNS:]))
+    return f"{path}: {len(runs)} runs; name one of them, the newest first: {names}"
+
+
 def read_one_run(path: str | os.PathLike[str], *, newest: bool = False) -> FollowedRun:
     """Read the only run that a path means, or the one of several that was written to last (``newest``).
 
@@ -147,8 +153,7 @@ def read_one_run(path: str | os.PathLike[str], *, newest: bool = False) -> Follo
     """
     runs = find_runs(path)
     if len(runs) > 1 and not newest:
-        names = ", ".join(run.name for run in runs[-3:])
-        raise UsageError(f"{path}: holds {len(runs)} runs; name one, such as {names}, or take the last with --newest")
+        raise UsageError(f"{_which_of(path, runs)}; or take that with --newest")
     run = FollowedRun(runs[-1])
     run.read()
     if run.errors:

@@ -72,7 +72,7 @@ def test_the_newest_of_several_runs(run: Run, finished_run: Path, tmp_path: Path
     assert "note  the newest run: ci_2" in newest.out
     assert "note  ci_2 lies beside it, as a later run of the same name is called; --newest" in named.out
     assert several.code == 2
-    assert "holds 2 runs; name one, such as ci, ci_2, or take the last with --newest" in several.err
+    assert "2 runs; name one of them, the newest first: ci_2, ci; or take that with --newest" in several.err
 
 
 @pytest.mark.parametrize(

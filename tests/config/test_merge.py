@@ -147,6 +147,7 @@ def test_an_override_that_is_wrong_is_quoted_in_one_line(override: str, part: st
     ("name", "text", "part"),
     [
         ("TBMEM_PROFILING_ACTVE", "5", "did you mean TBMEM_PROFILING_ACTIVE?"),
+        ("TBMEM_LOGDIR", "runs", "no such setting; did you mean TBMEM_RUN_LOGDIR?"),
         ("TBMEM_MONITOR_", "5", "no such setting"),
         ("TBMEM_PROFILING_ACTIVE", "many", "profiling.active"),
         ("TBMEM_PROFILING_ACTIVE", "", "profiling.active"),

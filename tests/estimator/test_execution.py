@@ -68,6 +68,7 @@ JOBS = {
     "in halves": job("grouped", dtype="float16"),
     "no file": Job(model="nowhere/config.json"),
     "gpt5": Job(model="gpt5"),
+    "bert": Job(model="bert-base-uncased"),
     "no package": Job(model="no_such_package:make"),
 }
 
@@ -257,6 +258,7 @@ def test_what_libraries_take_is_named() -> None:
         ("leaves", "the factory ended the program .3."),
         ("no file", "nowhere/config.json: No such file"),
         ("gpt5", "did you mean gpt2\\? or name a factory"),
+        ("bert", "bert-base-uncased: did you mean google-bert/bert-base-uncased, on Hugging Face's hub\\?"),
         ("no package", "No module named"),
     ],
 )

@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tbmem.analysis.detector import excursion_text, finding_text, growth_text
+from tbmem.analysis.detector.explanations import Explanations
 from tbmem.analysis.detector.feed import LARGEST_HEAP_BLOCK, Event, SampleFeed
 from tbmem.analysis.detector.forecast import Forecast
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import WORSE, Change
 from tbmem.analysis.detector.recorded_peaks import Confirms, unconfirmed
-from tbmem.analysis.detector.resident_growth import SHARE_EXPLAINED, ResidentGrowth
+from tbmem.analysis.detector.resident_growth import ResidentGrowth
 from tbmem.analysis.detector.spike_test import WINDOW, Excursion, ExcursionEvent, ExcursionKind
 from tbmem.analysis.detector.trend import Trend, TrendState
 from tbmem.analysis.detector.verdict_history import VerdictHistory, comes_with
@@ -25,15 +26,9 @@ from tbmem.model.evidence import Channel, Conclusion, Outcome, RunningAt, Suspic
 from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.sample import MemorySample
 
-_SHARE_OF_TWIN = 0.3  # SHARE_EXPLAINED where that grows as well: Python's own objects lie outside of malloc's heap
-_SPREADS, _WIDE_SPREADS = 3.0, 2.0
-"""Times the usual difference of levels in a block, and that of the second widest, by which they must grow to be a leak
-without a holder."""
-_LASTS = 0.5  # part of such growth by which the lowest levels must rise as well
 _MOST_HIDDEN = 1.5
 """Times a leak's growth that its holder may gain in the first steps: what a window has left is freed meanwhile."""
 _LOOK = 64  # steps in which evidence is collected, with room to spare
-_FREE_HEAP = "it is free in malloc's heap, which keeps what the largest steps have needed"
 _URGENT = 128  # steps left from which on a leak does not wait for evidence
 
 
@@ -76,11 +71,10 @@ class Detector:
         self._history = VerdictHistory()
         self._suspicions: dict[Channel, Suspicion] = {}
         self._unseen: set[Channel] = set()  # those of samples that are judged together, before evidence is collected
-        self._conclusions: dict[Channel, Conclusion] = {}
+        self._explanations = Explanations(self._feed, self._resident)
         self.let_go: dict[str, int] = {}
         """Holders of leaks that were withdrawn, since what they held was free again, and for how many steps they had
         held it: a list that is emptied when an epoch ends."""
-        self._filling: dict[bool, Conclusion] = {}  # what was found to fill last: memory of the host (true), or not
         self._resident_told = 0  # bytes of resident growth with which a leak that pins the heap was last reported
         self._step_time = StepTime()
         self._sample: MemorySample | None = None
@@ -147,14 +141,14 @@ class Detector:
         sample, trend = self._sample, channel.growth.trend
         if standing is None or sample is None or trend is None:
             return ()
-        if conclusion.outcome is Outcome.OPEN and self._explain_by_filling(channel, trend):
+        if conclusion.outcome is Outcome.OPEN and self._explanations.by_filling(channel, trend):
             return ()
         if conclusion.is_out_of_sight and self._resident.is_free_heap(channel, trend):
             return self._dismiss_free_heap(sample, channel, trend, suspicion.bytes_per_step)
-        if conclusion.is_out_of_sight and self._is_within_spread(channel, trend):
+        if conclusion.is_out_of_sight and self._explanations.is_within_spread(channel, trend):
             conclusion = replace(conclusion, outcome=Outcome.OPEN)
-        before = self._conclusions.get(suspicion.channel)
-        self._conclusions[suspicion.channel] = conclusion
+        before = self._explanations.of(channel)
+        self._explanations.note(channel, conclusion)
         if suspicion.channel is Channel.ALLOCATED:
             self._resident.note(conclusion)
         if conclusion.outcome is Outcome.OPEN:
@@ -165,8 +159,6 @@ class Detector:
                 channel.growth.leave_open()
             return ()
         if conclusion.outcome is Outcome.DISMISSED:
-            if conclusion.room:
-                self._filling[self._is_of_host(channel)] = conclusion
             trend.explain(conclusion.ends_at, conclusion.room)
             return (growth_text.dismissed(sample, standing, conclusion.reason, conclusion.evidence),)
         trend.lasting = conclusion.lasting
@@ -196,7 +188,7 @@ class Detector:
         if self._feed.is_cpu:  # of several that grow, child processes among them, the one that has grown most
             growing.sort(key=lambda pair: -(self._resident.beyond(*pair) or pair[1].growth))
         for channel, trend in growing:
-            if trend.state is TrendState.LEAK and not self._is_shown(channel, trend):
+            if trend.state is TrendState.LEAK and not self._explanations.is_shown(channel, trend):
                 return self._current_leak(sample, channel, trend.up_to(channel.growth.marks.at(0)[-1]))
         if (severe := self._history.severe(fragmented=feed.fragments.stands)) is not None:
             return severe
@@ -210,9 +202,11 @@ class Detector:
             is_small = trend.growth < least and (is_kept or self._resident.is_free_heap(channel, trend))
             if is_small or comes_with(shift, trend.first.step, trend.last.step, trend.growth):
                 continue
-            if channel.growth.is_material(trend) and not self._is_shown(channel, trend):
+            if channel.growth.is_material(trend) and not self._explanations.is_shown(channel, trend):
                 suspicion = channel.suspicion(trend, sample, channel.rate(trend))
-                return growth_text.growing(sample, suspicion, self._explanation(channel, trend), self._worker_code)
+                return growth_text.growing(
+                    sample, suspicion, self._explanations.as_it_stands(channel, trend), self._worker_code
+                )
         lowest, highest = feed.range or (0, 0)
         if shift is not None:
             return shift
@@ -273,7 +267,7 @@ class Detector:
         if event.change is Change.SUSPECTED:
             if not self._awaits_evidence:
                 return ()
-            if self._is_shown(channel, trend):
+            if self._explanations.is_shown(channel, trend):
                 channel.growth.leave_open()
                 return ()
             if self._resident.is_free_heap(channel, trend):
@@ -287,22 +281,22 @@ class Detector:
                 return self._news_of(self._current_leak(sample, self._feed.channels[Channel.ALLOCATED], pinning))
             if self._resident.is_free_heap(channel, trend):
                 return self._dismiss_free_heap(sample, channel, trend, event.rate)
-            if channel.growth.trend is not None and self._explain_by_filling(channel, channel.growth.trend):
+            if channel.growth.trend is not None and self._explanations.by_filling(channel, channel.growth.trend):
                 return ()
-            if self._is_shown(channel, trend):
+            if self._explanations.is_shown(channel, trend):
                 return ()
             if self._waits_for_evidence(event, standing):
                 return self._await_evidence(sample, channel, event, standing)
-            if self._is_within_spread(channel, trend):
+            if self._explanations.is_within_spread(channel, trend):
                 channel.growth.doubt()
                 return ()
             return self._news_of(self._leak(sample, channel, trend, event.rate, event.forecast))
         fell = event.change is Change.FELL
-        conclusion = self._conclusions.pop(event.channel, None)
+        conclusion = self._explanations.forget(channel)
         if event.channel is Channel.ALLOCATED:
             self._resident_told = 0
             self._resident.note(None)
-        if trend.state is TrendState.LEAK and not self._is_shown(channel, trend):
+        if trend.state is TrendState.LEAK and not self._explanations.is_shown(channel, trend):
             ended = channel.suspicion(trend, sample, event.rate)
             if fell and conclusion is not None:
                 held = sample.step - ended.first_step
@@ -323,8 +317,7 @@ class Detector:
 
     def _waits_for_evidence(self, event: GrowthEvent, standing: Suspicion | None) -> bool:
         """Whether steps are looked at before growth that is certain is a leak: it was not suspected, or just now."""
-        known = self._conclusions.get(event.channel)
-        was_looked_at = known is not None and known.reason != _FREE_HEAP  # which malloc's figures told, not a look
+        was_looked_at = self._explanations.was_looked_at(self._feed.channels[event.channel])
         if not self._awaits_evidence or event.channel is Channel.WORKERS or was_looked_at:
             return False
         is_urgent = event.forecast is not None and event.forecast.steps < _URGENT
@@ -345,67 +338,11 @@ class Detector:
         self._unseen.add(suspicion.channel)
         return (growth_text.suspect(sample, suspicion),)
 
-    def _is_shown(self, channel: GrowthChannel, trend: Trend) -> bool:
-        """Whether another channel shows the same growth.
-
-        Resident memory grows with what malloc hands out; malloc hands out the Python objects of tensors whose memory
-        on an accelerator grows more.
-        """
-        if self._sample is None or channel.channel not in (Channel.HOST, Channel.HEAP):
-            return False
-        if self._resident.pinning(channel) is not None:
-            return True
-        is_heap = channel.channel is Channel.HEAP
-        other = self._feed.channels[Channel.ALLOCATED if is_heap or self._feed.is_cpu else Channel.HEAP]
-        standing = other.growth.trend
-        if is_heap and (standing is None or standing.state not in (TrendState.SUSPECTED, TrendState.LEAK)):
-            return False
-        if standing is None and not other.is_read_like(channel, trend.first.step):
-            return False
-        growth = other.growth_between(trend.first.step, trend.last.step)
-        share = 1.0 if is_heap else SHARE_EXPLAINED if standing is None else _SHARE_OF_TWIN
-        return growth is not None and growth >= share * trend.growth
-
-    def _is_within_spread(self, channel: GrowthChannel, trend: Trend) -> bool:
-        """Whether growth for which no holder is known is about what the steps differ by anyway.
-
-        A step that ends with an episode's data alive holds more the longer the episode, and agents that learn play on.
-        """
-        conclusion = self._conclusions.get(channel.channel)
-        is_confirmed = conclusion is not None and conclusion.outcome is Outcome.CONFIRMED
-        # elsewhere blocks reach up to peaks
-        apart = max(_SPREADS * channel.spread, _WIDE_SPREADS * channel.wide_spread)
-        is_small = trend.growth < apart or channel.lasting_share(trend) < _LASTS
-        return self._feed.is_cpu and not is_confirmed and is_small
-
-    def _is_of_host(self, channel: GrowthChannel) -> bool:
-        return self._feed.is_cpu or channel.channel in (Channel.HOST, Channel.HEAP)
-
-    def _explain_by_filling(self, channel: GrowthChannel, trend: Trend) -> bool:
-        """Attribute growth without evidence to a bounded container that fills, as a look has found, while it does."""
-        known, latest = self._filling.get(self._is_of_host(channel)), self._conclusions.get(channel.channel)
-        is_confirmed = latest is not None and latest.outcome is Outcome.CONFIRMED
-        # the resident memory grows by more than the objects that are added: by what lies between them
-        share = _SHARE_OF_TWIN if channel.channel is Channel.HOST else 1.0
-        if known is None or is_confirmed or share * trend.growth > known.room or self._sample is None:
-            return False
-        self._conclusions[channel.channel] = known
-        trend.explain(known.ends_at, known.room)
-        return True
-
-    def _explanation(self, channel: GrowthChannel, trend: Trend) -> Conclusion | None:
-        """What explains growth, unless it was that it is free heap, and it is so no more."""
-        known = self._conclusions.get(channel.channel)
-        is_stale = known is not None and known.reason == _FREE_HEAP and not self._resident.is_free_heap(channel, trend)
-        return None if is_stale else known
-
     def _dismiss_free_heap(
         self, sample: MemorySample, channel: GrowthChannel, trend: Trend, rate: float
     ) -> Sequence[Finding]:
-        self._conclusions[channel.channel] = Conclusion(outcome=Outcome.DISMISSED, step=sample.step, reason=_FREE_HEAP)
-        if channel.growth.trend is not None:
-            channel.growth.trend.explain(None)
-        return (growth_text.dismissed(sample, channel.suspicion(trend, sample, rate), _FREE_HEAP, {}),)
+        conclusion = self._explanations.by_free_heap(channel, sample.step)
+        return (growth_text.dismissed(sample, channel.suspicion(trend, sample, rate), conclusion.reason, {}),)
 
     def _current_leak(self, sample: MemorySample, channel: GrowthChannel, trend: Trend) -> Finding:
         return self._leak(sample, channel, trend, channel.rate(trend), channel.forecast(trend, sample.step))
@@ -416,7 +353,7 @@ class Detector:
         if trend.is_short and rate < trend.held <= _MOST_HIDDEN * rate:
             rate, ahead = trend.held, ahead and ahead.at_rate(trend.held)
         held, resident = self._held(channel, trend), self._resident.beyond(channel, trend)
-        conclusion, seen = self._conclusions.get(channel.channel), channel.suspicion(trend, sample, rate)
+        conclusion, seen = self._explanations.of(channel), channel.suspicion(trend, sample, rate)
         if held is not None:
             rate, growth = held, held * seen.judged_steps
             ahead = ahead and ahead.at_rate(held)

@@ -24,6 +24,17 @@ from tbmem.estimator.workload.given import Given, resized, unpacked
 from tbmem.model.job import Job, is_factory
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+_OWNERS = {
+    "albert-": "albert",
+    "bert-": "google-bert",
+    "distilbert-": "distilbert",
+    "distilgpt2": "distilbert",
+    "roberta-": "FacebookAI",
+    "t5-": "google-t5",
+    "xlm-": "FacebookAI",
+    "xlnet-": "xlnet",
+}
+"""Owners of the hub's oldest models, which are widely known without one, by the beginning of their names."""
 """Owner and model."""
 _KEYS = ("model", "batch", "loss", "optimizer", "step", "divided")
 
@@ -80,11 +91,17 @@ def make_workload(job: Job) -> Workload:
         return _from_config(job, hub_config(job.model))
     if Path(job.model).is_dir():
         raise UsageError(f"--model {job.model}: this is a folder without a config.json")
-    known = did_you_mean(job.model, SHAPES) or f"there are {built_in_sizes()};"
+    known = _on_the_hub(job.model) or did_you_mean(job.model, SHAPES) or f"there are {built_in_sizes()};"
     raise UsageError(
         f"--model {job.model}: {known} or name a factory as package.module:function, or a Hugging Face config.json, its"
         " folder, or owner/model on its hub"
     )
+
+
+def _on_the_hub(name: str) -> str:
+    """The whole name of a model that is known by its last part: ``bert-base-uncased``; empty of any other."""
+    owner = next((owner for begin, owner in _OWNERS.items() if name.lower().startswith(begin)), None)
+    return f"did you mean {owner}/{name}, on Hugging Face's hub?" if owner else ""
 
 
 def dtype_of(name: str) -> torch.dtype:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -171,7 +172,9 @@ def test_what_is_no_run(tmp_path: Path) -> None:
         write_run_report(tmp_path, out=tmp_path / "results")
     for name in ("a", "b"):
         _log(tmp_path / name, 0)
-    with pytest.raises(UsageError, match="2 runs; name one of them, such as a, b"):
+    (log,) = (tmp_path / "b").rglob("monitor.jsonl")
+    os.utime(log, (1, 1))  # a was written to last
+    with pytest.raises(UsageError, match="2 runs; name one of them, the newest first: a, b$"):
         write_run_report(tmp_path, out=tmp_path / "results")
     assert not (tmp_path / "results").exists()
 
