@@ -287,14 +287,15 @@ class MemoryMonitor(Lifecycle):
             self._background.put(self._redaction.record(record))
 
     def flush(self, ends: bool = False) -> None:
-        """Write all pending records after a SIGTERM and wait briefly; ``ends``: whether the process ends now."""
+        """Write all pending records after a SIGTERM, and no end; ``ends``: whether the process ends now."""
         if self._background is None or not self._is_running:
             return
         new, self._new = [*self._new, *self._skipped_samples()], []
+        # the step in whose reading the signal comes is counted, but not logged
+        step = max((sample.step for sample in (*self._devices.last.values(), *new)), default=self._step)
         self.log(new)
         self.log(CLOSE_ROWS)
-        # no end record: the run was killed
-        self.log({"type": "signal", "name": "SIGTERM", "time": time.time(), "step": self._step, "ends": ends})
+        self.log({"type": "signal", "name": "SIGTERM", "time": time.time(), "step": step, "ends": ends})
         self._background.flush(_FLUSH_SECONDS)
         until = time.monotonic() + (_END_SECONDS if ends else _FLUSH_SECONDS)
         self.files.wait(until)
@@ -303,8 +304,7 @@ class MemoryMonitor(Lifecycle):
 
     def latest(self, device: str) -> MemorySample | None:
         """The last sample of a device."""
-        new = next((sample for sample in reversed(self._new) if sample.device == device), None)
-        return new or self._devices.last.get(device)
+        return self.situation().last.get(device)
 
     def situation(self) -> RunContext:
         """The current state of the run."""

@@ -39,18 +39,11 @@ def spike(sample: MemorySample, event: ExcursionEvent, running: RunningAt = _UNK
         excursion = replace(excursion, may_be_more=0)
     first, last = excursion.first_step, excursion.last_step
     steps = f"step {first}" if first == last else f"steps {first} to {last}"
-    level = _level(channel, excursion)
-    # what the resident peak shows of it depends on what malloc had kept free
-    known = f"allocated at least {format_bytes(allocated)}" if allocated else ""
-    if excursion.kept:
-        needed = known or f"needed {format_signed(excursion.height)} more than usual"
-        reached = f"it reached {level}, the usual is {format_bytes(excursion.usual)}"
-        message = f"{steps}{note} {needed}{_kept(excursion)}: {reached}"
-    else:
-        verb = f"{known}{' and ' * bool(known)}" + ("held" if channel is Channel.ALLOCATED else "reached")
-        message = f"{steps}{note} {verb} {level}, {_above_usual(excursion)}{_kept(excursion)}"
+    verb = "held" if channel is Channel.ALLOCATED else "reached"
+    reached = f"{verb} {_level(channel, excursion)}, the usual is {format_bytes(excursion.usual)}"
+    message = f"{steps}{note} {_needed(excursion, allocated)}{_kept(excursion)}{_held_after(event)}: it {reached}"
     file, sources = excursion.confirmation
-    message += _held_after(event) + _left_out(excursion)
+    message += _left_out(excursion)
     # a recording names what the step held, better than what was running when a look at the stack came
     message += f" · {sources}" if sources.largest else _running(running)
     shows = "tbmem analyze shows what it holds"
@@ -84,7 +77,8 @@ def periodic(
     message = (
         f"every {excursion.period} steps ({', '.join(map(str, excursion.members[-_SHOWN_MEMBERS:]))}) memory reaches"
         f" {_level(channel, excursion)},"
-        f" {_above_usual(excursion)}{_kept(excursion)}{_held_after(event)}: periodic, as with validation or checkpoints"
+        f" {_more(excursion.height, excursion.usual)} above the usual {format_bytes(excursion.usual)}"
+        f"{_kept(excursion)}{_held_after(event)}: periodic, as with validation or checkpoints"
         f"{_running(running)}"
     )
     period: dict[str, Any] = {"period_steps": excursion.period, "member_steps": list(excursion.members)}
@@ -99,12 +93,18 @@ def _level(channel: Channel, excursion: Excursion) -> str:
     return f"{name}{format_bytes(excursion.peak)}"
 
 
-def _above_usual(excursion: Excursion) -> str:
-    """``'+33.00 GiB (73 %) above the usual 45.00 GiB'``."""
-    height, usual = excursion.height, excursion.usual
+def _needed(excursion: Excursion, allocated: int) -> str:
+    """``'needed +33.00 GiB (73 %) more than usual'``; ``'needed at least ...'`` where it is what looks have seen."""
+    # what the resident peak shows of a step depends on what malloc had kept free
+    more = f"at least {_more(allocated, excursion.usual)}" if allocated else _more(excursion.height, excursion.usual)
+    return f"needed {more} more than usual"
+
+
+def _more(height: int, usual: int) -> str:
+    """``'+33.00 GiB (73 %)'``."""
     # of next to nothing a percentage says nothing
     share = f" ({100 * height / usual:.0f} %)" if height < _MANY_TIMES * usual else ""
-    return f"{format_signed(height)}{share} above the usual {format_bytes(usual)}"
+    return f"{format_signed(height)}{share}"
 
 
 def _kept(excursion: Excursion) -> str:

@@ -9,7 +9,7 @@ from tbmem.analysis.detector.periodicity import belongs
 from tbmem.analysis.detector.spike_test import Excursion
 from tbmem.model.evidence import Channel
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.units import format_bytes, format_signed
+from tbmem.units import format_signed
 
 _ALIKE = 0.9  # part of the highest one's height from which on spikes are about as high
 _KEPT = 0.25
@@ -68,7 +68,7 @@ def comes_with(shift: Finding | None, first: int, last: int, growth: float) -> b
 def _allocated(spikes: Sequence[Finding]) -> str:
     """What the step of each has allocated, by step."""
     known = {spike.first_step: spike.evidence["allocated_bytes"] for spike in spikes}
-    return f", which allocated at least {', '.join(format_bytes(known[step]) for step in sorted(known))}"
+    return f", which needed at least {', '.join(format_signed(known[step]) for step in sorted(known))} more than usual"
 
 
 def _size(spike: Finding) -> int:
@@ -130,7 +130,7 @@ class VerdictHistory:
         size = int(largest.evidence.get(key, 0))
         if periodic.evidence[key] >= _ALIKE * size:
             return periodic
-        told = f"allocated at least {format_bytes(size)}" if is_measured else f"reached {format_signed(size)} more"
+        told = f"needed {'at least ' * is_measured}{format_signed(size)} more than usual"
         message = f"{periodic.message} · the largest was step {largest.first_step}, which {told}"
         return replace(periodic, message=message, evidence={**periodic.evidence, "largest_step": largest.first_step})
 

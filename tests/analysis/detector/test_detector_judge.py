@@ -81,7 +81,10 @@ def test_45_45_78_of_80_is_a_spike_and_near_capacity() -> None:
     assert kinds(findings[:-1]) == [NEAR, SPIKE]
     assert findings[0].severity is Severity.CRITICAL
     assert findings[-1] == findings[0]
-    assert findings[1].message == "step 3 held 78.00 GiB, +33.00 GiB (73 %) above the usual 45.00 GiB"
+    assert (
+        findings[1].message
+        == "step 3 needed +33.00 GiB (73 %) more than usual: it held 78.00 GiB, the usual is 45.00 GiB"
+    )
 
 
 def test_a_spike_in_the_very_last_step_is_told_at_the_end() -> None:
@@ -449,10 +452,15 @@ def test_of_two_levels_that_leave_the_usual_range_in_a_step_the_higher_one_is_re
 
     (spike,) = [finding for finding in judge(samples)[:-1] if finding.kind is SPIKE]
 
-    assert "reached a peak of 80.00 GiB, +30.00 GiB (60 %) above the usual 50.00 GiB" in spike.message
+    assert (
+        "needed +30.00 GiB (60 %) more than usual: it reached a peak of 80.00 GiB, the usual is 50.00 GiB"
+        in spike.message
+    )
 
 
-@pytest.mark.parametrize(("updated", "words"), [(True, "step 40 held"), (False, "validation"), (None, "step 40 held")])
+@pytest.mark.parametrize(
+    ("updated", "words"), [(True, "step 40 needed"), (False, "validation"), (None, "step 40 needed")]
+)
 def test_a_spike_tells_what_kind_of_step_it_was(updated: bool | None, words: str) -> None:
     # given: 40 steps of which one needs far more
     samples = [sample._replace(updated=updated) for sample in series([45.0] * 39 + [60.0] + [45.0] * 12)]

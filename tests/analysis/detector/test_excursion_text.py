@@ -43,8 +43,9 @@ def test_the_sentence_names_the_figures_of_the_samples() -> None:
     findings = judge(_run_with_a_spike())
 
     [spike] = [one for one in findings[:-1] if one.kind is FindingKind.SPIKE]
-    assert (
-        spike.message == "step 45 reached a resident peak of 1.07 GiB, +573.00 MiB (109 %) above the usual 527.00 MiB"
+    assert spike.message == (
+        "step 45 needed +573.00 MiB (109 %) more than usual: it reached a resident peak of 1.07 GiB, the usual is"
+        " 527.00 MiB"
     )
     figures = {name: spike.evidence[name] for name in ("peak_bytes", "usual_bytes", "height_bytes")}
     assert figures == {"peak_bytes": 1100 * MIB, "usual_bytes": 527 * MIB, "height_bytes": 573 * MIB}
@@ -70,8 +71,8 @@ def test_a_spike_that_still_holds_something_is_told_by_its_peak() -> None:
     # then it is one finding, with both figures
     [spike] = [one for one in findings[:-1] if one.kind is FindingKind.SPIKE]
     assert spike.message == (
-        "step 45 reached a resident peak of 1.07 GiB, +561.00 MiB (104 %) above the usual 539.00 MiB,"
-        " +53.00 MiB of it still held at its end"
+        "step 45 needed +561.00 MiB (104 %) more than usual, +53.00 MiB of it still held at its end: it reached a"
+        " resident peak of 1.07 GiB, the usual is 539.00 MiB"
     )
     assert spike.evidence["channel"] == "host"
     assert spike.evidence["held_bytes"] == 53 * MIB
@@ -102,7 +103,7 @@ def test_a_spike_says_what_looks_have_seen_it_allocate() -> None:
     findings = detector.update_all(_run_with_a_spike())
     # then
     [spike] = [one for one in findings if one.kind is FindingKind.SPIKE]
-    assert " allocated at least 600.00 MiB and reached a " in spike.message
+    assert "step 45 needed at least +600.00 MiB (114 %) more than usual: it reached a " in spike.message
     assert spike.evidence["allocated_bytes"] == 600 * MIB
 
 
@@ -132,7 +133,8 @@ def test_a_step_that_only_looks_have_seen_high_is_a_spike_beside_another() -> No
     # then
     assert (hidden.kind, hidden.first_step, hidden.evidence["height_bytes"]) == (FindingKind.SPIKE, 55, 400 * MIB)
     assert hidden.message.startswith(
-        "step 55 allocated at least 400.00 MiB, 400.00 MiB of it in memory that malloc had kept free: it reached a "
+        "step 55 needed at least +400.00 MiB (76 %) more than usual, 400.00 MiB of it in memory that malloc had kept"
+        " free: it reached a "
     )
     assert detector.verdict().message.endswith(" · the largest of 2: steps 45, 55")
 
@@ -146,7 +148,7 @@ def test_an_evaluation_that_needs_more_is_mentioned_by_a_stable_run() -> None:
     # then
     [spike] = [one for one in findings if one.kind is FindingKind.SPIKE]
     assert spike.severity is Severity.INFO
-    assert spike.message.startswith("step 45 (in an evaluation: the model was in eval mode) reached a resident peak ")
+    assert spike.message.startswith("step 45 (in an evaluation: the model was in eval mode) needed +573.00 MiB ")
     assert spike.evidence["phase"] == "evaluation"
     assert "smaller batches in evaluations" in spike.advice
     verdict = detector.verdict()
@@ -157,7 +159,7 @@ def test_an_evaluation_that_needs_more_is_mentioned_by_a_stable_run() -> None:
 def test_a_spike_of_several_steps_names_the_first_and_the_last() -> None:
     samples = [one._replace(host_peak_rss=1100 * MIB) if one.step == 46 else one for one in _run_with_a_spike()]
 
-    assert judge(samples)[-1].message.startswith("steps 45 to 46 reached a resident peak of 1.07 GiB, ")
+    assert judge(samples)[-1].message.startswith("steps 45 to 46 needed +573.00 MiB ")
 
 
 def test_what_malloc_has_kept_of_earlier_steps_may_hold_more_of_a_spike() -> None:
@@ -165,7 +167,7 @@ def test_what_malloc_has_kept_of_earlier_steps_may_hold_more_of_a_spike() -> Non
 
     finding = excursion_text.spike(_run_with_a_spike()[45], ExcursionEvent(45, Channel.HOST, excursion, updated=True))
 
-    assert "above the usual 527.00 MiB, and up to 99.00 MiB more in what malloc has kept of earlier" in finding.message
+    assert " more than usual, and up to 99.00 MiB more in what malloc has kept of earlier steps: it" in finding.message
     assert finding.evidence["may_be_more_bytes"] == 99 * MIB
     assert finding.evidence["height_bytes"] == 573 * MIB
 
@@ -183,8 +185,8 @@ def test_a_spike_that_was_recorded_names_what_its_recording_shows() -> None:
     found = excursion_text.spike(sample, ExcursionEvent(60, Channel.HOST, excursion, None), running)
     # then: not what was running when a look at the stack came
     assert found.message == (
-        "step 11 reached a resident peak of 1.07 GiB, +573.00 MiB (109 %) above the usual 527.00 MiB,"
-        " without 1.00 MiB that tbmem had added by then · beyond what its window's other steps held:"
+        "step 11 needed +573.00 MiB (109 %) more than usual: it reached a resident peak of 1.07 GiB, the usual is"
+        " 527.00 MiB, without 1.00 MiB that tbmem had added by then · beyond what its window's other steps held:"
         " 500.00 MiB by me/train.py:12 loss_of (aten::mm), 70.00 MiB by others"
     )
     assert found.evidence["allocated_by"][0]["line"] == "me/train.py:12 loss_of"

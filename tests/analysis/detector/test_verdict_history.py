@@ -125,8 +125,8 @@ def test_a_period_names_the_largest_of_its_spikes_if_that_is_not_the_last(is_kno
     # when
     named = history.with_largest(found(FindingKind.PERIODIC, 60, 130 if is_known else 100, 75))
     # then
-    told = "allocated at least 90.00 MiB" if is_known else "reached +120.00 MiB more"
-    assert named.message.endswith(f" · the largest was step 40, which {told}")
+    told = "needed at least +90.00 MiB more" if is_known else "needed +120.00 MiB more"
+    assert named.message.endswith(f" · the largest was step 40, which {told} than usual")
     assert named.evidence["largest_step"] == 40
     # and nothing where the last is the largest, or about as large
     for size in (200, 85):
@@ -147,7 +147,7 @@ def test_a_verdict_of_several_spikes_says_what_each_allocated_where_that_is_know
     # when
     message = worst_spike(spikes).message
     # then
-    each = ", which allocated at least 120.00 MiB, 180.00 MiB, 60.00 MiB" if is_known else ""
+    each = ", which needed at least +120.00 MiB, +180.00 MiB, +60.00 MiB more than usual" if is_known else ""
     assert message == f" · the largest of 3: steps 83, 171, 262{each}"
 
 
