@@ -268,11 +268,11 @@ class MemoryMonitor(Lifecycle):
         thorough = step >= self._thorough_step
         if thorough:
             self._thorough_step = step - step % self._every + self._every
-        self._new += counters.sample(step, thorough=thorough, profiled=profiled or self._is_watching)
+        samples = counters.sample(step, thorough=thorough, profiled=profiled or self._is_watching)
+        self._new += samples  # only now: a signal that came meanwhile has written the others
         now = time.monotonic()
-        if step < self._judge_step and now < self._judge_time:
-            return ()
-        if profiled and now < self._judge_time + _WINDOW_SECONDS:
+        is_early = step < self._judge_step and now < self._judge_time
+        if is_early or (profiled and now < self._judge_time + _WINDOW_SECONDS):
             return ()
         return self._process_batch(now)
 

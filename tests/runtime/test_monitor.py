@@ -170,16 +170,17 @@ def test_a_signal_that_comes_while_a_step_is_read_comes_after_the_step_before(
     class Interrupted(SeriesCounters):
         def sample(self, step: int, *, thorough: bool, profiled: bool = False) -> list[MemorySample]:
             if step == 4:
-                monitor.flush()
+                monitor.flush(ends=True)
             return super().sample(step, thorough=thorough, profiled=profiled)
 
     monitor = MemoryMonitor(folder=tmp_path, counters=Interrupted(make_sample, [1.0] * 4), console=False)
     # when
     _play(monitor, 4)
-    # then it is the step of the last row that was written by then
-    signal = read_monitor_log(tmp_path / "plugins/tbmem/monitor.jsonl").signal
-    assert signal is not None
-    assert signal["step"] == 3
+    # then it is the step of the last row that was written by then, and no row is written twice
+    log = read_monitor_log(tmp_path / "plugins/tbmem/monitor.jsonl")
+    assert log.signal is not None
+    assert log.signal["step"] == 3
+    assert [(row.first_step, row.sample.step) for row in log.rows] == [(1, 3), (4, 4)]
 
 
 def test_scalars_are_in_gib_and_read_by_tensorboard(tmp_path: Path, make_sample: MakeSample) -> None:
