@@ -232,9 +232,10 @@ class Conclusion:
     """Step at which what holds the memory is full."""
     room: int = 0
     """Bytes that it gains until then."""
-    is_free_heap: bool = False  # whether malloc's counters told it, and nothing of the program was looked at
     lasting: bool = False  # whether the memory is useless even when it stops growing (a cache without hits)
     evidence: dict[str, Any] = field(default_factory=dict)
+    is_free_heap: bool = False  # whether malloc's counters told it, and nothing of the program was looked at
+    is_working_set: bool = False  # whether what grows was seen to keep nothing from one step to the next
 
     def share_of(self, rate: float) -> float | None:
         """The share of growth at a rate, in bytes per step: the first one is of the few steps before the look."""

@@ -141,7 +141,7 @@ class Detector:
         sample, trend = self._sample, channel.growth.trend
         if standing is None or sample is None or trend is None:
             return ()
-        if conclusion.outcome is Outcome.OPEN and self._explanations.by_filling(channel, trend):
+        if conclusion.outcome is Outcome.OPEN and self._explanations.by_earlier_look(channel, trend):
             return ()
         if conclusion.is_out_of_sight and self._resident.is_free_heap(channel, trend):
             return self._dismiss_free_heap(sample, channel, trend, suspicion.bytes_per_step)
@@ -241,14 +241,7 @@ class Detector:
         """The excursion as a finding, unless another channel has reported it."""
         channel, excursion = event.channel, event.excursion
         if excursion.kind is ExcursionKind.SHIFT:
-            shift = self._history.latest.get(FindingKind.LEVEL_SHIFT)
-            is_known = shift is not None and shift.first_step == excursion.first_step
-            is_kept = self._history.is_kept_of_a_spike(excursion.first_step, excursion.height)
-            if is_known or is_kept or excursion.height < self._least_shift * excursion.usual:
-                return None
-            # what is held since then was not made where that step's memory was highest
-            running = RunningAt() if channel is Channel.ALLOCATED else self._running_in(excursion)
-            return excursion_text.level_shift(sample, channel, excursion, running)
+            return self._level_shift(sample, channel, excursion)
         if excursion.kind is ExcursionKind.PERIODIC:
             at_members, at_last = self._looks.running_at(excursion.members), self._running_in(excursion)
             found = self._history.with_largest(excursion_text.periodic(sample, event, at_members, at_last))
@@ -256,6 +249,20 @@ class Detector:
         if self._history.explains(channel, excursion):
             return None
         return excursion_text.spike(sample, event, self._running_in(excursion))
+
+    def _level_shift(self, sample: MemorySample, channel: Channel, excursion: Excursion) -> Finding | None:
+        """The change of level as a finding, unless it is known, small, left by a spike, or of addresses alone."""
+        first, height = excursion.first_step, excursion.height
+        shift = self._history.latest.get(FindingKind.LEVEL_SHIFT)
+        is_known = shift is not None and shift.first_step == first
+        is_kept = self._history.is_kept_of_a_spike(first, height)
+        is_held = channel is Channel.ALLOCATED
+        is_untouched = is_held and self._resident.is_untouched(height, first - 1, sample)
+        if is_known or is_kept or is_untouched or height < self._least_shift * excursion.usual:
+            return None
+        # what is held since then was not made where that step's memory was highest
+        running = RunningAt() if is_held else self._running_in(excursion)
+        return excursion_text.level_shift(sample, channel, excursion, running)
 
     def _running_in(self, excursion: Excursion) -> RunningAt:
         return self._looks.running_at(range(excursion.first_step, excursion.last_step + 1))
@@ -281,9 +288,10 @@ class Detector:
                 return self._news_of(self._current_leak(sample, self._feed.channels[Channel.ALLOCATED], pinning))
             if self._resident.is_free_heap(channel, trend):
                 return self._dismiss_free_heap(sample, channel, trend, event.rate)
-            if channel.growth.trend is not None and self._explanations.by_filling(channel, channel.growth.trend):
+            if channel.growth.trend is not None and self._explanations.by_earlier_look(channel, channel.growth.trend):
                 return ()
             if self._explanations.is_shown(channel, trend):
+                channel.growth.doubt()  # the other channel's growth may end, and this one be another's
                 return ()
             if self._waits_for_evidence(event, standing):
                 return self._await_evidence(sample, channel, event, standing)

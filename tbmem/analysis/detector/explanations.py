@@ -27,7 +27,9 @@ class Explanations:
     def __init__(self, feed: SampleFeed, resident: ResidentGrowth) -> None:
         self._feed, self._resident = feed, resident
         self._conclusions: dict[Channel, Conclusion] = {}
-        self._filling: dict[bool, Conclusion] = {}  # what was found to fill last: memory of the host (true), or not
+        # what was found last to fill, and to keep nothing from step to step: memory of the host (true), or not
+        self._filling: dict[bool, Conclusion] = {}
+        self._working: dict[bool, Conclusion] = {}
 
     def of(self, channel: GrowthChannel) -> Conclusion | None:
         """The last conclusion on the growth of a channel."""
@@ -38,6 +40,8 @@ class Explanations:
         self._conclusions[channel.channel] = conclusion
         if conclusion.outcome is Outcome.DISMISSED and conclusion.room:
             self._filling[self._is_of_host(channel)] = conclusion
+        if conclusion.is_working_set:
+            self._working[self._is_of_host(channel)] = conclusion
 
     def forget(self, channel: GrowthChannel) -> Conclusion | None:
         """Forget the conclusion on growth that has ended, and return it."""
@@ -54,13 +58,19 @@ class Explanations:
         is_stale = known is not None and known.is_free_heap and not self._resident.is_free_heap(channel, trend)
         return None if is_stale else known
 
-    def by_filling(self, channel: GrowthChannel, trend: Trend) -> bool:
-        """Attribute growth without evidence to a bounded container that fills, as a look has found, while it does."""
-        known, latest = self._filling.get(self._is_of_host(channel)), self.of(channel)
-        is_confirmed = latest is not None and latest.outcome is Outcome.CONFIRMED
+    def by_earlier_look(self, channel: GrowthChannel, trend: Trend) -> bool:
+        """Attribute growth without evidence to what a look has found before.
+
+        That is a bounded container, while it fills, else what keeps nothing from one step to the next: it may not have
+        grown in the few steps of a later look.
+        """
+        latest, is_of_host = self.of(channel), self._is_of_host(channel)
+        known, working = self._filling.get(is_of_host), self._working.get(is_of_host)
         # the resident memory grows by more than the objects that are added: by what lies between them
         share = _SHARE_OF_TWIN if channel.channel is Channel.HOST else 1.0
-        if known is None or is_confirmed or share * trend.growth > known.room:
+        if known is None or share * trend.growth > known.room:
+            known = working
+        if known is None or (latest is not None and latest.outcome is Outcome.CONFIRMED):
             return False
         self._conclusions[channel.channel] = known
         trend.explain(known.ends_at, known.room)

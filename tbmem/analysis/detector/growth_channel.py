@@ -184,6 +184,11 @@ class GrowthChannel:
         """The low-water mark at a step in the past, as finely as it is remembered, in bytes."""
         return self.growth.marks.level_at(step)
 
+    def rise_since(self, step: int, value: int) -> float | None:
+        """How far a value as read now is above the low-water mark at a step, in bytes; ``None`` without marks."""
+        before = self.level_at(step)
+        return None if before is None else value - self._block.splice.bytes - before
+
     def growth_between(self, first_step: int, last_step: int) -> float | None:
         """By how much the low-water mark rose between two steps, in bytes; ``None`` where it is not remembered."""
         before, after = self.level_at(first_step), self.level_at(last_step)

@@ -75,7 +75,7 @@ class LowWaterMarks:
         """The mark at a step in the past, as finely as it is remembered, in bytes; before the first one, that."""
         for marks in self._scales:
             if marks and marks[0].step <= step:
-                return max(mark for mark in marks if mark.step <= step).level
+                return next(mark for mark in reversed(marks) if mark.step <= step).level
         return None if self._first is None else self._first.level
 
 
@@ -201,5 +201,9 @@ class MarkedSeries:
 
     def growth(self, first_step: int, last_step: int) -> float:
         """By how much the marks rose between two steps, in bytes; 0 where they are not remembered."""
-        before, after = self._marks.level_at(first_step), self._marks.level_at(last_step)
+        before, after = self.level_at(first_step), self.level_at(last_step)
         return 0.0 if before is None or after is None else after - before
+
+    def level_at(self, step: int) -> float | None:
+        """The mark at a step in the past, as finely as it is remembered, in bytes; ``None`` without any."""
+        return self._marks.level_at(step)

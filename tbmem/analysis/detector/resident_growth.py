@@ -11,11 +11,13 @@ from tbmem.analysis.detector.forecast import Forecast
 from tbmem.analysis.detector.growth_channel import GrowthChannel
 from tbmem.analysis.detector.trend import Trend, TrendState
 from tbmem.model.evidence import Channel, Conclusion, Outcome
+from tbmem.model.sample import MemorySample
 
 SHARE_EXPLAINED = 0.5
 """Share of one channel's growth that another must show for it to be the same growth."""
 _PINNED = 2.0  # times the growth of what is alive by which the resident memory grows where the heap cannot shrink
 _FASTER = 1.05  # times the growth of what is alive from which on memory runs out at the rate of the resident memory
+_NEW = 0.8  # share of what is allocated by which malloc's heap has grown where it is not what lay free in it
 _MOST = 0.5  # share of the resident memory from which on growth is more than a heap that warms up
 
 
@@ -117,6 +119,19 @@ class ResidentGrowth:
         if self._alive.growth.trend is not None:  # else what is alive in some steps is free in others
             free -= alive_growth
         return free >= SHARE_EXPLAINED * growth
+
+    def is_untouched(self, height: int, since: int, sample: MemorySample) -> bool:
+        """Whether so many bytes more that are allocated since a step were new addresses, most of them not resident.
+
+        A matrix library allocates a buffer for all shapes that may come, and uses a part of it.
+        """
+        heap = self._feed.heap_size.level_at(since)
+        now = sample.host_rss if sample.host_private is None else sample.host_private
+        if not self._feed.is_cpu or heap is None or sample.reserved is None or now is None:
+            return False
+        resident = self._host.rise_since(since, now)
+        is_new = sample.reserved - heap >= _NEW * height
+        return is_new and resident is not None and resident < SHARE_EXPLAINED * height
 
     def _is_of_heap(self, first: int, last: int) -> bool:
         """Whether resident memory has grown by what malloc holds, up to the last reading of its rationed counters."""

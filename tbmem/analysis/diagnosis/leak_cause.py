@@ -257,7 +257,8 @@ def _refilled(case: _Case) -> Conclusion | None:
         return None
     top = _largest(case.refilled)
     reason = f"the steps need more memory: {leak_text.refilled(top, case.evidence.last_step)}"
-    return case.conclude(Outcome.DISMISSED, reason, "a workload that grows", rate=rate, holders=case.refilled)
+    conclusion = case.conclude(Outcome.DISMISSED, reason, "a workload that grows", rate=rate, holders=case.refilled)
+    return replace(conclusion, is_working_set=True)
 
 
 def _surviving(case: _Case) -> Conclusion | None:

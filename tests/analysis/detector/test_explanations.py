@@ -112,3 +112,37 @@ def test_python_objects_that_grow_beside_what_malloc_shows_are_the_same_growth()
     samples = heap(leaking(700), host_rss=[300 * MIB + 164 * KIB * step for step in range(700)])
     # when / then
     assert {finding.evidence["channel"] for finding in judge(samples)} == {"allocated"}
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_what_was_seen_to_keep_nothing_explains_later_growth_of_which_looks_tell_nothing(is_known: bool) -> None:
+    # given episodes that become longer: a first look sees that nothing of them is kept, later ones find nothing
+    working = conclusion(Outcome.DISMISSED, reason="the steps need more memory", is_working_set=True)
+    nothing = conclusion(Outcome.OPEN, reason="nothing was found")
+    answers, detector = [working] if is_known else [], Detector(awaits_evidence=True)
+    findings: list[Finding] = []
+    # when memory falls back once, and climbs again
+    for sample in heap([*leaking(100), *leaking(900)]):
+        findings += detector.update(sample)
+        for suspicion in detector.suspicions:
+            findings += detector.conclude(suspicion, answers.pop() if answers else nothing)
+    # then
+    assert (FindingKind.LEAK in {finding.kind for finding in findings}) is not is_known
+    assert ("the steps need more memory" in detector.verdict().message) is is_known
+
+
+def test_growth_that_another_channel_has_shown_is_not_certain_once_that_has_fallen_back() -> None:
+    # given steps that hold more and more, by less than they differ, until they hold less; what is resident stays
+    climb = leaking(500)
+    levels = [level + (step % 4) * 12 * MIB for step, level in enumerate([*climb, *[HEAP] * 20])]
+    host = [185 * MIB + level for level in [*climb, *[climb[-1]] * 20]]
+    samples = heap(levels, host_rss=host, reserved=[2 * HEAP] * 520)
+    detector = Detector(awaits_evidence=True)
+    # when looks find nothing
+    findings: list[Finding] = []
+    for sample in samples:
+        findings += detector.update(sample)
+        for suspicion in detector.suspicions:
+            findings += detector.conclude(suspicion, conclusion(Outcome.OPEN, reason="nothing was found"))
+    # then
+    assert FindingKind.LEAK not in {finding.kind for finding in [*findings, detector.verdict()]}

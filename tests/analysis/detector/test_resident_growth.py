@@ -299,3 +299,18 @@ def test_a_leap_is_left_out_of_the_rate_and_said() -> None:
     # then
     assert verdict.evidence["bytes_per_step"] == pytest.approx(MIB, rel=0.05)
     assert " MiB of it at once)" in verdict.message
+
+
+@pytest.mark.parametrize(("touched", "is_told"), [(2, False), (20, True)])
+def test_a_change_of_level_is_told_where_it_is_in_memory(touched: int, is_told: bool) -> None:
+    # given a library that allocates a buffer of 20 MiB in step 100, and uses so many MiB of it
+    grown = [0 if step < 100 else 20 for step in range(300)]
+    samples = heap(
+        [HEAP + more * MIB for more in grown],
+        reserved=[2 * HEAP + more * MIB for more in grown],
+        host_rss=[300 * MIB + (touched if more else 0) * MIB for more in grown],
+    )
+    # when
+    verdict = judge(samples)[-1]
+    # then
+    assert verdict.kind is (FindingKind.LEVEL_SHIFT if is_told else FindingKind.STABLE)
