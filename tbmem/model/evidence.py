@@ -165,6 +165,8 @@ class RunningAt:
     """Whether a module ran in eval mode that is trained before or after."""
     allocated: int | None = None
     """Bytes that were allocated then beyond those at the end of the step before; ``None`` where too few looks tell."""
+    needed: int | None = None
+    """The same beyond what steps usually allocate; ``None`` also where that is not known."""
     is_followed: bool = False
     """Whether looks at the step were never far apart, so that they can have missed a short peak only."""
 

@@ -43,19 +43,17 @@ def read_run(path: str | os.PathLike[str]) -> RunLogs:
         raise FileFormatError(f"{path}: no such file or folder; a run's folder or its log is needed")
     if folder.name.endswith(IN_FOLDERS) and folder.is_file():
         raise FileFormatError(f"{path}: a recording, not a run; {_ELSEWHERE}")
-    logs: Sequence[Path] = sorted(folder.rglob(MONITOR_LOG)) if folder.is_dir() else [folder]
-    if not logs:
+    if folder.is_dir() and not any(folder.rglob(MONITOR_LOG)):
         if not any(folder.iterdir()):
             raise FileFormatError(f"{path}: this folder is empty; name a run's, such as runs/20261128-101500")
         raise FileFormatError(f"{path}: no live log ({MONITOR_LOG}) in this folder; {_ELSEWHERE}")
     run, *others = find_runs(folder)
     if others:
         raise UsageError(_which_of(path, [run, *others]))
-    logs = run.logs
-    pairs = [read_log(log) for log in logs]
+    pairs = [read_log(log) for log in run.logs]
     states = sorted((state for _, state in pairs), key=lambda state: state.rank)
     require_records(path, states)
-    of_run = run_folder(logs[0])
+    of_run = run_folder(run.logs[0])
     return RunLogs(of_run.name or "run", of_run, tuple(log for log, _ in pairs), tuple(states))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -34,14 +35,14 @@ def spike(sample: MemorySample, event: ExcursionEvent, running: RunningAt = _UNK
     """One step, or a few, needed more; ``running`` was at the peak. An evaluation that does is no problem as such."""
     phase, note = _EVALUATION if running.is_evaluation else _PHASES[event.updated]
     channel, excursion = event.shown
-    allocated = _allocated(channel, excursion, running)
-    if allocated:
+    seen = _seen(channel, excursion, running)
+    if seen:
         excursion = replace(excursion, may_be_more=0)
     first, last = excursion.first_step, excursion.last_step
     steps = f"step {first}" if first == last else f"steps {first} to {last}"
     verb = "held" if channel is Channel.ALLOCATED else "reached"
     reached = f"{verb} {_level(channel, excursion)}, the usual is {format_bytes(excursion.usual)}"
-    message = f"{steps}{note} {_needed(excursion, allocated)}{_kept(excursion)}{_held_after(event)}: it {reached}"
+    message = f"{steps}{note} {_needed(excursion, seen)}{_kept(excursion)}{_held_after(event)}: it {reached}"
     file, sources = excursion.confirmation
     message += _left_out(excursion)
     # a recording names what the step held, better than what was running when a look at the stack came
@@ -52,7 +53,7 @@ def spike(sample: MemorySample, event: ExcursionEvent, running: RunningAt = _UNK
     sharded = () if running.is_evaluation or sample.device == "cpu" else (ADVICE_ON_UNSHARDED,)
     advice = "; ".join((general, *sharded, shows if file else recording))
     lines = sources.to_evidence(file) if sources.largest else _line_facts(running)
-    facts: dict[str, Any] = {"phase": phase, **_held_facts(event), **_allocated_facts(allocated), **lines}
+    facts: dict[str, Any] = {"phase": phase, **_held_facts(event), **seen, **lines}
     severity = Severity.INFO if running.is_evaluation else Severity.WARNING
     return _of_excursion(
         FindingKind.SPIKE, sample, channel, excursion, message, severity=severity, advice=advice, **facts
@@ -73,7 +74,7 @@ def periodic(
 ) -> Finding:
     """What looked like a spike recurs with a period; ``running`` was at its highest peak, ``last`` at the last one."""
     channel, excursion = event.shown
-    allocated = _allocated(channel, excursion, last)
+    seen = _seen(channel, excursion, last)
     message = (
         f"every {excursion.period} steps ({', '.join(map(str, excursion.members[-_SHOWN_MEMBERS:]))}) memory reaches"
         f" {_level(channel, excursion)},"
@@ -82,7 +83,7 @@ def periodic(
         f"{_running(running)}"
     )
     period: dict[str, Any] = {"period_steps": excursion.period, "member_steps": list(excursion.members)}
-    period |= {**_held_facts(event), **_allocated_facts(allocated), **_line_facts(running)}
+    period |= {**_held_facts(event), **seen, **_line_facts(running)}
     return _of_excursion(FindingKind.PERIODIC, sample, channel, excursion, message, **period)
 
 
@@ -93,11 +94,12 @@ def _level(channel: Channel, excursion: Excursion) -> str:
     return f"{name}{format_bytes(excursion.peak)}"
 
 
-def _needed(excursion: Excursion, allocated: int) -> str:
+def _needed(excursion: Excursion, seen: Mapping[str, int]) -> str:
     """``'needed +33.00 GiB (73 %) more than usual'``; ``'needed at least ...'`` where it is what looks have seen."""
     # what the resident peak shows of a step depends on what malloc had kept free
-    more = f"at least {_more(allocated, excursion.usual)}" if allocated else _more(excursion.height, excursion.usual)
-    return f"needed {more} more than usual"
+    needed = seen.get("needed_bytes")
+    at_least = "" if needed is None else "at least "
+    return f"needed {at_least}{_more(needed or excursion.height, excursion.usual)} more than usual"
 
 
 def _more(height: int, usual: int) -> str:
@@ -125,18 +127,17 @@ def _left_out(excursion: Excursion) -> str:
     return "" if not own else f", without {format_bytes(own)} that tbmem had added by then"
 
 
-def _allocated(channel: Channel, excursion: Excursion, at: RunningAt) -> int:
-    """Bytes that looks have seen allocated in the steps of a resident peak; 0 where none came near it."""
-    seen, part = at.allocated or 0, _FOLLOWED if at.is_followed else _NEAR_THE_PEAK
-    return seen if channel is Channel.HOST and seen >= part * excursion.height else 0
+def _seen(channel: Channel, excursion: Excursion, at: RunningAt) -> dict[str, int]:
+    """What looks have seen the steps of a resident peak allocate, in bytes; empty where none came near it."""
+    allocated, part = at.allocated or 0, _FOLLOWED if at.is_followed else _NEAR_THE_PEAK
+    if channel is not Channel.HOST or not allocated or allocated < part * excursion.height:
+        return {}
+    needed = {"needed_bytes": at.needed} if at.needed is not None and at.needed > 0 else {}
+    return {"allocated_bytes": allocated, **needed}
 
 
 def _held_facts(event: ExcursionEvent) -> dict[str, int]:
     return {"held_bytes": event.excursion.height} if event.resident else {}
-
-
-def _allocated_facts(allocated: int) -> dict[str, int]:
-    return {"allocated_bytes": allocated} if allocated else {}
 
 
 def _running(at: RunningAt) -> str:

@@ -39,15 +39,13 @@ class HiddenSpikes:
             del self._large[min(self._large, key=lambda step: self._large[step].height)]
 
     def beside(self, reported: Sequence[Finding]) -> list[Excursion]:
-        """The largest steps beside some spikes that were reported, in resident peaks, by step; none without one.
+        """The largest steps beside the spikes that were reported, in resident peaks, by step.
 
         With them no more than ``EACH`` are reported of a run, and those stand apart from what the other steps needed.
         """
-        if not 0 < len(reported) < EACH:
-            return []
-        highest = max(map(_need, reported))
         others = [each for step, each in self._large.items() if not _is_near(step, reported)]
         others.sort(key=lambda each: -each.height)
+        highest = max([*map(_need, reported), *(each.height for each in others[:1])], default=0)
         for count in range(min(EACH - len(reported), len(others)), 0, -1):
             least = others[count - 1].height
             lower = others[count].height if count < len(others) else 0
@@ -59,7 +57,7 @@ class HiddenSpikes:
 def _need(spike: Finding) -> int:
     """What a spike needed, in bytes: the resident peak may be higher, by holes in malloc's heap."""
     height = int(spike.evidence.get("height_bytes", 0))
-    return min(height, int(spike.evidence.get("allocated_bytes", height)))
+    return min(height, int(spike.evidence.get("needed_bytes", height)))
 
 
 def _is_near(step: int, spikes: Sequence[Finding]) -> bool:

@@ -21,7 +21,7 @@ _NAMED = 5  # steps with spikes that a verdict names
 
 
 def worst_spike(spikes: Sequence[Finding]) -> Finding:
-    """The one that allocated most, where that is known of all; else the one that is highest by what is known.
+    """The one that needed most, where that was seen of all; else the one that is highest by what is known.
 
     Its message names the steps of the others.
     """
@@ -31,23 +31,23 @@ def worst_spike(spikes: Sequence[Finding]) -> Finding:
         return worst
     is_few = len(steps) <= _NAMED
     others = f"{len(steps)}: steps {', '.join(map(str, steps))}" if is_few else f"more than {_NAMED}"
-    told = f" · the largest of {others}{_allocated(spikes) if is_few and _are_measured(spikes) else ''}"
+    told = f" · the largest of {others}{_needs(spikes) if is_few and _are_measured(spikes) else ''}"
     return replace(worst, message=f"{worst.message}{told}")
 
 
 def _largest(spikes: Sequence[Finding]) -> Finding:
     if not _are_measured(spikes):
         return _highest(spikes)
-    return max(spikes, key=lambda spike: spike.evidence["allocated_bytes"])
+    return max(spikes, key=lambda spike: spike.evidence["needed_bytes"])
 
 
 def _are_measured(spikes: Sequence[Finding]) -> bool:
-    """Whether it is known of all what they have allocated."""
-    return all("allocated_bytes" in spike.evidence for spike in spikes)
+    """Whether looks have seen of all what they needed."""
+    return all("needed_bytes" in spike.evidence for spike in spikes)
 
 
 def _highest(spikes: Sequence[Finding]) -> Finding:
-    """The one that reached highest above the usual, or is known to have allocated more than any other reached.
+    """The one that reached highest above the usual, or was seen to need more than any other reached.
 
     Of those that are about as large it is the one with the highest peak, which is the run's.
     """
@@ -65,14 +65,14 @@ def comes_with(shift: Finding | None, first: int, last: int, growth: float) -> b
     return shift is not None and first < shift.first_step <= last and _height(shift) >= _MOST * growth
 
 
-def _allocated(spikes: Sequence[Finding]) -> str:
-    """What the step of each has allocated, by step."""
-    known = {spike.first_step: spike.evidence["allocated_bytes"] for spike in spikes}
+def _needs(spikes: Sequence[Finding]) -> str:
+    """What the step of each needed, by step."""
+    known = {spike.first_step: spike.evidence["needed_bytes"] for spike in spikes}
     return f", which needed at least {', '.join(format_signed(known[step]) for step in sorted(known))} more than usual"
 
 
 def _size(spike: Finding) -> int:
-    return max(_height(spike), int(spike.evidence.get("allocated_bytes", 0)))
+    return max(_height(spike), int(spike.evidence.get("needed_bytes", 0)))
 
 
 def _height(spike: Finding) -> int:
@@ -126,7 +126,7 @@ class VerdictHistory:
         members, period = periodic.evidence["member_steps"], periodic.evidence["period_steps"]
         spikes = [*(spike for spike in self._spikes if belongs(spike.first_step, members, period)), periodic]
         largest, is_measured = _largest(spikes), _are_measured(spikes)
-        key = "allocated_bytes" if is_measured else "height_bytes"
+        key = "needed_bytes" if is_measured else "height_bytes"
         size = int(largest.evidence.get(key, 0))
         if periodic.evidence[key] >= _ALIKE * size:
             return periodic

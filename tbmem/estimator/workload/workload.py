@@ -24,6 +24,7 @@ from tbmem.estimator.workload.given import Given, resized, unpacked
 from tbmem.model.job import Job, is_factory
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+"""Owner and model."""
 _OWNERS = {
     "albert-": "albert",
     "bert-": "google-bert",
@@ -35,7 +36,6 @@ _OWNERS = {
     "xlnet-": "xlnet",
 }
 """Owners of the hub's oldest models, which are widely known without one, by the beginning of their names."""
-"""Owner and model."""
 _KEYS = ("model", "batch", "loss", "optimizer", "step", "divided")
 
 

@@ -56,7 +56,7 @@ class _StepPeak:
     looks: int = 0
     height: int = 0  # bytes above the level at the last step's end, at the highest look
     allocated: int | None = 0  # the same of allocated bytes; ``None`` where a look could not read them
-    usually: int | None = None  # bytes that half of the steps before had allocated at most, if that is known
+    usually: int | None = None  # bytes that most of the steps before had allocated at most, if that is known
     is_first: bool = False  # whether no step before it was looked at whole, or a window has been open in the last one
     is_whole: bool = False  # whether it was looked at from its beginning to its end
     highest: _Look | None = None  # the last one that was clearly higher than those before
@@ -106,8 +106,8 @@ class _Peaks:
         )
 
     def usually(self) -> int | None:
-        """Bytes that half of the last steps have allocated at most, of those that were looked at whole."""
-        return int(self.allocated.that(HALF)) if len(self.allocated) >= FEWEST else None
+        """Bytes that most of the last steps have allocated at most, of those that were looked at whole."""
+        return int(self.allocated.that(MOST)) if len(self.allocated) >= FEWEST else None
 
     def get(self, step: int) -> _StepPeak | None:
         """What was seen of a step, if that is remembered."""
@@ -238,6 +238,7 @@ class PeakLines:
             operator=call.name() if call is not None else "",
             is_evaluation=in_eval_mode is not None and in_eval_mode.trains,
             allocated=peak.allocated_at_least,
+            needed=peak.beyond(peaks.usually()),
             is_followed=peak.is_followed,
         )
 

@@ -98,13 +98,13 @@ def test_a_spike_names_the_lines_that_were_running() -> None:
 
 def test_a_spike_says_what_looks_have_seen_it_allocate() -> None:
     # given
-    detector = Detector(looks=LooksAtPeaks(lambda steps: RunningAt(allocated=600 * MIB)))
+    detector = Detector(looks=LooksAtPeaks(lambda steps: RunningAt(allocated=620 * MIB, needed=600 * MIB)))
     # when
     findings = detector.update_all(_run_with_a_spike())
     # then
     [spike] = [one for one in findings if one.kind is FindingKind.SPIKE]
     assert "step 45 needed at least +600.00 MiB (114 %) more than usual: it reached a " in spike.message
-    assert spike.evidence["allocated_bytes"] == 600 * MIB
+    assert (spike.evidence["allocated_bytes"], spike.evidence["needed_bytes"]) == (620 * MIB, 600 * MIB)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,9 @@ def test_what_a_step_allocated_may_be_far_below_its_resident_peak_if_looks_follo
 
 def test_a_step_that_only_looks_have_seen_high_is_a_spike_beside_another() -> None:
     # given
-    looks = LooksAtPeaks(lambda steps: RunningAt(allocated=400 * MIB), lambda: {45: 600 * MIB, 55: 400 * MIB})
+    looks = LooksAtPeaks(
+        lambda steps: RunningAt(allocated=420 * MIB, needed=400 * MIB), lambda: {45: 600 * MIB, 55: 400 * MIB}
+    )
     detector = Detector(looks=looks)
     detector.update_all(_run_with_a_spike())
     # when

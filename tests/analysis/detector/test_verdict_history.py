@@ -117,7 +117,7 @@ def test_a_period_names_the_largest_of_its_spikes_if_that_is_not_the_last(is_kno
 
     def found(kind: FindingKind, step: int, height: int, allocated: int) -> Finding:
         evidence = {"member_steps": [20, 40, 60], "period_steps": 20, "height_bytes": height * MIB}
-        evidence |= {"allocated_bytes": allocated * MIB} if is_known else {}
+        evidence |= {"needed_bytes": allocated * MIB} if is_known else {}
         return replace(finding(kind, step), evidence=evidence)
 
     history.add(found(FindingKind.SPIKE, 20, 95, 60))
@@ -139,7 +139,7 @@ def test_a_verdict_of_several_spikes_says_what_each_allocated_where_that_is_know
     # given
     spikes = [finding(FindingKind.SPIKE, step, height=size * MIB) for step, size in ((83, 60), (171, 90), (262, 30))]
     spikes = [
-        replace(each, evidence={**each.evidence, "allocated_bytes": 2 * each.evidence["height_bytes"]})
+        replace(each, evidence={**each.evidence, "needed_bytes": 2 * each.evidence["height_bytes"]})
         if is_known or each.first_step != 83
         else each
         for each in spikes
@@ -151,11 +151,11 @@ def test_a_verdict_of_several_spikes_says_what_each_allocated_where_that_is_know
     assert message == f" · the largest of 3: steps 83, 171, 262{each}"
 
 
-def test_of_spikes_whose_allocated_bytes_are_known_the_largest_is_the_one_that_allocated_most() -> None:
+def test_of_spikes_whose_needs_were_seen_the_largest_is_the_one_that_needed_most() -> None:
     # given three large batches, of which the last is on top of what malloc has kept of the second
     def spike(step: int, height: int, allocated: int, peak: int) -> Finding:
         found = finding(FindingKind.SPIKE, step, height=height * MIB)
-        return replace(found, evidence={**found.evidence, "allocated_bytes": allocated * MIB, "peak_bytes": peak * MIB})
+        return replace(found, evidence={**found.evidence, "needed_bytes": allocated * MIB, "peak_bytes": peak * MIB})
 
     spikes = [spike(120, 190, 189, 600), spike(187, 300, 315, 715), spike(270, 310, 252, 722)]
     # when / then
