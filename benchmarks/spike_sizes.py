@@ -4,8 +4,8 @@
 
 Small models with steps of a few to some tens of milliseconds, in which three batches, unevenly apart, are larger; in
 each order of their sizes, the largest first among them, whose memory malloc keeps for the others. The truth is the
-highest sum of what torch's CPU allocator has handed out within one such step (``profile_memory=True``), in a process
-of its own. A spike counts as found if a finding of the run covers its step.
+highest sum of what torch's CPU allocator has handed out within one such step (``profile_memory=True``) beyond that of a
+usual one, in a process of its own. A spike counts as found if a finding of the run covers its step.
 """
 
 from __future__ import annotations

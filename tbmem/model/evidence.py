@@ -41,6 +41,8 @@ class Suspicion:
     """Whether it was growing when the detector began: the growth is probably as old as the run."""
     at_once: int = 0
     """Bytes of the growth that came with a single rise, which the rate leaves out."""
+    rises: int = 0
+    """By so few rises nearly all of the growth came; 0 where it came by more."""
 
     @property
     def growth(self) -> int:

@@ -30,6 +30,9 @@ _HALVED = 4  # marks from which on each half of a trend has a rate
 _FEW_BLOCKS = 4
 """Blocks up to which growth is probably as old as the run: what a window has left is freed in the steps after it, and
 hides the beginning."""
+_FEW_RISES, _NEARLY_ALL = 3, 0.9
+"""Rises that make no rate, and part of the growth that they must have brought: buffers that a larger batch enlarges."""
+_STANDS = 3  # marks for each of them, at least
 _LEAP = 2.0  # times the second largest rise
 _RECENT = 48  # readings in which the distance of rises is looked for
 _EACH_READING = 1.25
@@ -220,6 +223,7 @@ class GrowthChannel:
             judged_steps=trend.last.point.step - trend.first.point.step - (base - trend.first.step),
             gap=gap,
             from_the_start=is_from_the_start,
+            rises=self._few_rises(trend),
         )
 
     def _gap(self) -> int:
@@ -286,6 +290,13 @@ class GrowthChannel:
         quarter = max(len(points) // 4, 1)
         before, after = (min(point.level for point in part) for part in (points[:quarter], points[-quarter:]))
         return (after - before) / max(trend.growth, 1.0)
+
+    def _few_rises(self, trend: Trend) -> int:
+        """By how few rises nearly all of a trend came; 0 where it came by more than a few, or has few marks."""
+        levels = [point.level for point in self._points(trend)]
+        rises = sorted((after - before for before, after in pairwise(levels)), reverse=True)
+        few = enumerate(accumulate(rises[: min(_FEW_RISES, len(rises) // _STANDS)]), start=1)
+        return next((count for count, rise in few if rise >= _NEARLY_ALL * (levels[-1] - levels[0])), 0)
 
     def _points(self, trend: Trend) -> Sequence[Point]:
         """The marks since the trend began, at the finest scale that remembers all of it."""

@@ -54,6 +54,15 @@ def suspicion(channel: GrowthChannel, events: list[GrowthEvent]) -> Suspicion:
     return channel.suspicion(event.trend, MemorySample(step=event.step, time=0.0, device="cpu"), event.rate)
 
 
+def rises_of(levels: list[int]) -> int:
+    """By how few rises the growth of a series came, as a suspicion says."""
+    channel = make_channel()
+    channel.extend(range(1, len(levels) + 1), levels)
+    first, *_, last = channel.growth.marks.at(0)
+    trend = Trend.over([first, last], 0, channel.growth.marks)
+    return channel.suspicion(trend, MemorySample(step=len(levels), time=0.0, device="cpu"), 0.0).rises
+
+
 def climb(steps: int, per_step: int, base: int = BASE) -> list[int]:
     return [base + per_step * step for step in range(steps)]
 
@@ -70,6 +79,13 @@ def test_a_clean_leaks_rate_is_that_of_theil_and_sen(per_step: int, steps: int) 
     slope = theilslopes(np.array(levels, dtype=float)[sampled], sampled).slope
     # when / then
     assert rate_of(levels) == pytest.approx(slope, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("at", "rises"), [((40,), 1), ((24, 40, 64), 3), ((20, 32, 44, 60), 0), (tuple(range(1, 80)), 0)]
+)
+def test_growth_by_a_few_rises_is_known_as_such(at: tuple[int, ...], rises: int) -> None:
+    assert rises_of([BASE + 4 * MIB * sum(step >= rise for rise in at) for step in range(80)]) == rises
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -24,6 +24,18 @@ def test_growth_that_came_at_once_says_so(rate: float, said: bool) -> None:
     assert ("(+130.00 MiB so far, most of it at once)" in found.message) is said
 
 
+@pytest.mark.parametrize(("rises", "said"), [(1, "once"), (3, "3 times")])
+def test_growth_by_a_few_rises_has_no_rate(rises: int, said: str) -> None:
+    # given
+    seen, sample = replace(SEEN, rises=rises), MemorySample(step=160, time=1160.0, device="cpu")
+    # when
+    found = growth_text.growing(sample, seen, None)
+    # then
+    assert found.message.startswith(f"the resident memory of the process rose {said} since step ")
+    assert "(+130.00 MiB so far)" in found.message
+    assert found.message.endswith(" · too few rises to call it a leak")
+
+
 @pytest.mark.parametrize(("last", "said"), [(200, False), (300, True)])
 def test_growth_that_stands_still_says_so(last: int, said: bool) -> None:
     # given

@@ -177,6 +177,21 @@ def test_what_high_steps_allocated_beyond_the_usual_is_known_after_a_few_steps()
                 lines.look(is_whole=told.step % 2 == 0)
     # then
     assert lines.allocated("cpu") == {15: 84 * MIB}
+    assert (lines.of_steps("cpu", [15]).allocated, lines.of_steps("cpu", [15]).needed) == (90 * MIB, 84 * MIB)
+    assert lines.of_steps("cpu", [1]).needed is None
+
+
+def test_what_is_usual_is_what_most_steps_allocate() -> None:
+    # given steps of which a third allocate 20 MiB, and one 90
+    told = Told()
+    lines = told.lines()
+    with working(lines):
+        for told.step in range(1, 40):
+            told.allocated = (90 if told.step == 35 else 20 if told.step % 3 == 0 else 6) * MIB
+            for _ in range(4):
+                lines.look(is_whole=True)
+    # then: what is said of it is not more than it needed beyond any of them
+    assert lines.of_steps("cpu", [35]).needed == 70 * MIB
 
 
 def test_what_is_usual_is_known_later_of_a_step_before_which_few_were_looked_at() -> None:
