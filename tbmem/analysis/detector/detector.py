@@ -358,10 +358,14 @@ class Detector:
     def _leak(
         self, sample: MemorySample, channel: GrowthChannel, trend: Trend, rate: float, ahead: Forecast | None
     ) -> Finding:
-        if trend.is_short and rate < trend.held <= _MOST_HIDDEN * rate:
+        # malloc takes from the system by megabytes: a few steps of them make no rate
+        is_of_pages = channel.channel is Channel.HOST and 0 < trend.held < rate
+        if trend.is_short and (is_of_pages or rate < trend.held <= _MOST_HIDDEN * rate):
             rate, ahead = trend.held, ahead and ahead.at_rate(trend.held)
         held, resident = self._held(channel, trend), self._resident.beyond(channel, trend)
         conclusion, seen = self._explanations.of(channel), channel.suspicion(trend, sample, rate)
+        if trend.is_short and is_of_pages:
+            seen = replace(seen, at_once=round(seen.growth - rate * seen.judged_steps))
         if held is not None:
             rate, growth = held, held * seen.judged_steps
             ahead = ahead and ahead.at_rate(held)

@@ -14,6 +14,7 @@ import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from tbmem.config import LoadedConfig
+from tbmem.errors import did_you_mean
 from tbmem.present.lines import get_logger
 from tbmem.runtime.callback import MemoryCallback
 from tbmem.runtime.launch.script import Program
@@ -32,7 +33,7 @@ _TWO_OPTIMIZERS = (
     "two optimizers (%s, %s): steps are counted by the first; --step-on 2, --step-on each or a class's name chooses"
     " otherwise"
 )
-_OTHERS_STEPPED = "no training step was seen: --step-on %s counts none of the optimizers that stepped (%s)"
+_OTHERS_STEPPED = "no training step was seen: --step-on %s counts none of the optimizers that stepped (%s)%s"
 _NO_OPTIMIZER = (
     "no training step was seen: no optimizer of torch stepped in this process · a loop without one, or in a process"
     " that the script starts, calls MemoryCallback.step() itself; Keras has a callback, docs/keras.md"
@@ -90,7 +91,8 @@ class StepCounter:
         if self._has_warned:
             return
         self._has_warned = True
-        get_logger().warning(_OTHERS_STEPPED, self.choice, ", ".join(self.seen))
+        meant = did_you_mean(self.choice, self.seen)
+        get_logger().warning(_OTHERS_STEPPED, self.choice, ", ".join(self.seen), f"; {meant}" if meant else "")
 
     def _after_step(self, optimizer: torch.optim.Optimizer) -> None:
         if (self._leader is not None and self._leader() is optimizer) or self._is_elected(optimizer):

@@ -314,3 +314,17 @@ def test_a_change_of_level_is_told_where_it_is_in_memory(touched: int, is_told: 
     verdict = judge(samples)[-1]
     # then
     assert verdict.kind is (FindingKind.LEVEL_SHIFT if is_told else FindingKind.STABLE)
+
+
+def test_pages_that_malloc_takes_in_a_few_steps_are_no_rate_where_the_holder_is_known() -> None:
+    # given resident memory that rises by 800 KiB a step for a while, and a holder that gains 200
+    detector = Detector(awaits_evidence=True)
+    samples = heap([None] * 400, host_rss=[300 * MIB + (800 if step < 60 else 200) * KIB * step for step in range(400)])
+    feed(detector, samples[:60])
+    (suspicion,) = detector.suspicions
+    # when
+    known = conclusion(Outcome.CONFIRMED, share=0.25, explained=200 * KIB, evidence={"holder": "list 'losses'"})
+    (leak,) = detector.conclude(suspicion, known)
+    # then
+    assert leak.message.startswith("the resident memory of the process +200.00 KiB/step since step ")
+    assert " of it at once, 100 % of the growth explained)" in leak.message

@@ -103,7 +103,8 @@ def test_a_choice_that_no_optimizer_meets_is_reported_while_there_is_time(
     # then it is said once, after a hundred steps, not only when the training has ended
     assert seen == []
     (warning,) = caplog.messages
-    assert warning == "no training step was seen: --step-on Adm counts none of the optimizers that stepped (Adam)"
+    said = "no training step was seen: --step-on Adm counts none of the optimizers that stepped (Adam)"
+    assert warning == f"{said}; did you mean Adam?"
 
 
 def test_one_that_is_gone_is_replaced_at_once(watch: Watch) -> None:
