@@ -125,9 +125,8 @@ def test_what_a_step_allocated_may_be_far_below_its_resident_peak_if_looks_follo
 
 def test_a_step_that_only_looks_have_seen_high_is_a_spike_beside_another() -> None:
     # given
-    looks = LooksAtPeaks(
-        lambda steps: RunningAt(allocated=420 * MIB, needed=400 * MIB), lambda: {45: 600 * MIB, 55: 400 * MIB}
-    )
+    at_peak = RunningAt(allocated=420 * MIB, needed=400 * MIB)
+    looks = LooksAtPeaks(lambda steps: at_peak if 55 in steps else RunningAt(), lambda: {45: 600 * MIB, 55: 400 * MIB})
     detector = Detector(looks=looks)
     detector.update_all(_run_with_a_spike())
     # when
