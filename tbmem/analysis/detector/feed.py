@@ -148,7 +148,7 @@ class SampleFeed:
         return sorted([*recorded, *excursions], key=lambda event: event.excursion.first_step)
 
     def hidden_spikes(self, reported: Sequence[Finding]) -> list[ExcursionEvent]:
-        """Spikes of the CPU that needed what malloc had kept of reported ones, so that no resident peak shows them."""
+        """Spikes of the CPU, beside those reported, that needed what malloc had kept: no resident peak shows them."""
         spikes = self.hidden.beside(reported) if self.is_cpu else []
         # what malloc has kept of the reported ones is in the usual level by now
         usual = min((each.evidence.get("usual_bytes", math.inf) for each in reported), default=math.inf)
