@@ -25,7 +25,7 @@ _PHASES = {
 _EVALUATION = "evaluation", " (in an evaluation: the model was in eval mode)"
 """The same of a step whose peak was in a call of a module that trains at other times."""
 _MANY_TIMES = 10  # times the usual from which on a height is not given in per cent
-_NEAR_THE_PEAK, _FOLLOWED = 0.6, 0.4
+_NEAR_THE_PEAK, _FOLLOWED = 0.8, 0.4
 """Parts of a spike's height from which on what looks have seen it allocate is about it: in general, and where no long
 part of the step is unseen. What the resident peak is beyond it are holes in malloc's heap then: tensors of tens of
 mebibytes are aligned, so that one does not fit into the hole that another of its size has left."""
