@@ -32,7 +32,7 @@ _FEW_BLOCKS = 4
 hides the beginning."""
 _FEW_RISES, _NEARLY_ALL = 3, 0.9
 """Rises that make no rate, and part of the growth that they must have brought: buffers that a larger batch enlarges."""
-_STANDS = 3  # marks for each of them, at least
+_MARKS_EACH = 3  # for each of them, at least
 _LEAP = 2.0  # times the second largest rise
 _RECENT = 48  # readings in which the distance of rises is looked for
 _EACH_READING = 1.25
@@ -295,7 +295,7 @@ class GrowthChannel:
         """By how few rises nearly all of a trend came; 0 where it came by more than a few, or has few marks."""
         levels = [point.level for point in self._points(trend)]
         rises = sorted((after - before for before, after in pairwise(levels)), reverse=True)
-        few = enumerate(accumulate(rises[: min(_FEW_RISES, len(rises) // _STANDS)]), start=1)
+        few = enumerate(accumulate(rises[: min(_FEW_RISES, len(rises) // _MARKS_EACH)]), start=1)
         return next((count for count, rise in few if rise >= _NEARLY_ALL * (levels[-1] - levels[0])), 0)
 
     def _points(self, trend: Trend) -> Sequence[Point]:

@@ -169,12 +169,12 @@ def growing(
     is_dismissed = conclusion is not None and conclusion.outcome is Outcome.DISMISSED
     too_short = "too few rises to call it a leak" if seen.rises else "not long enough to call it a leak"
     reason = conclusion.reason if conclusion is not None and is_dismissed else too_short
-    times = f"rose {'once' if seen.rises == 1 else f'{seen.rises} times'}"
-    grows = times if seen.rises else f"grows by {format_bytes(seen.bytes_per_step)} per step"
-    growth = f"{_SUBJECTS[seen.channel]} {grows}"
-    is_leap = seen.growth - seen.bytes_per_step * seen.judged_steps > _LEAPT * seen.growth
-    has_leapt = is_leap and not seen.rises
-    so_far = f"{growth} {_since(seen)} ({_grown(seen)} so far{', most of it at once' * has_leapt})"
+    if seen.rises:
+        grows, at_once = f"rose {'once' if seen.rises == 1 else f'{seen.rises} times'}", ""
+    else:
+        has_leapt = seen.growth - seen.bytes_per_step * seen.judged_steps > _LEAPT * seen.growth
+        grows, at_once = f"grows by {format_bytes(seen.bytes_per_step)} per step", ", most of it at once" * has_leapt
+    so_far = f"{_SUBJECTS[seen.channel]} {grows} {_since(seen)} ({_grown(seen)} so far{at_once})"
     still = sample.step - seen.last_step
     stands = still >= max(_STANDS * (seen.last_step - seen.first_step), _STANDS_STEPS)
     ended = (f"it has not gone on since step {seen.last_step}",) if stands else ()

@@ -166,15 +166,21 @@ def test_too_few_looks_do_not_tell_what_was_allocated(looks: list[int | None]) -
     assert running.allocated is None
 
 
-def test_what_high_steps_allocated_beyond_the_usual_is_known_after_a_few_steps() -> None:
-    # given a first step that is high, when nothing is usual yet, and one after some others that were looked at whole
+def seen(needs: Iterable[int], is_whole: Callable[[int], bool] = lambda step: True, quickly: bool = False) -> PeakLines:
+    """What four looks tell at each of the steps that allocate so many MiB."""
     told = Told()
     lines = told.lines()
     with working(lines):
-        for told.step in range(1, 20):
-            told.allocated = (90 if told.step in (1, 15) else 6) * MIB
+        for told.step, need in enumerate(needs, start=1):
+            told.allocated = need * MIB
             for _ in range(4):
-                lines.look(is_whole=told.step % 2 == 0)
+                lines.look(quickly=quickly, is_whole=is_whole(told.step))
+    return lines
+
+
+def test_what_high_steps_allocated_beyond_the_usual_is_known_after_a_few_steps() -> None:
+    # given a first step that is high, when nothing is usual yet, and one after some others that were looked at whole
+    lines = seen([90 if step in (1, 15) else 6 for step in range(1, 20)], is_whole=lambda step: step % 2 == 0)
     # then
     assert lines.allocated("cpu") == {15: 84 * MIB}
     assert (lines.of_steps("cpu", [15]).allocated, lines.of_steps("cpu", [15]).needed) == (90 * MIB, 84 * MIB)
@@ -183,13 +189,7 @@ def test_what_high_steps_allocated_beyond_the_usual_is_known_after_a_few_steps()
 
 def test_what_is_usual_is_what_most_steps_allocate() -> None:
     # given steps of which a third allocate 20 MiB, and one 90
-    told = Told()
-    lines = told.lines()
-    with working(lines):
-        for told.step in range(1, 40):
-            told.allocated = (90 if told.step == 35 else 20 if told.step % 3 == 0 else 6) * MIB
-            for _ in range(4):
-                lines.look(is_whole=True)
+    lines = seen([90 if step == 35 else 20 if step % 3 == 0 else 6 for step in range(1, 40)])
     # then: what is said of it is not more than it needed beyond any of them
     assert lines.of_steps("cpu", [35]).needed == 70 * MIB
 
@@ -226,14 +226,8 @@ def test_a_step_is_followed_if_looks_at_it_are_never_far_apart(at: Iterable[int]
 
 def test_a_step_of_which_only_a_part_was_seen_does_not_tell_what_is_usual() -> None:
     # given steps at whose peaks no look was taken, but for a few that were looked at whole
-    told = Told()
-    lines = told.lines()
-    with working(lines):
-        for told.step in range(1, 20):
-            is_whole = told.step % 3 == 0
-            told.allocated = 90 * MIB if told.step == 17 else 20 * MIB if is_whole else MIB
-            for _ in range(4):
-                lines.look(quickly=True, is_whole=is_whole)
+    needs = [90 if step == 17 else 20 if step % 3 == 0 else 1 for step in range(1, 20)]
+    lines = seen(needs, is_whole=lambda step: step % 3 == 0, quickly=True)
     # then
     assert lines.allocated("cpu")[17] == 70 * MIB
 
