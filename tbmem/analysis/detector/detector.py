@@ -15,6 +15,7 @@ from tbmem.analysis.detector.feed import LARGEST_HEAP_BLOCK, Event, SampleFeed
 from tbmem.analysis.detector.forecast import Forecast
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import WORSE, Change
+from tbmem.analysis.detector.leak_growth import leak_growth
 from tbmem.analysis.detector.recorded_peaks import Confirms, unconfirmed
 from tbmem.analysis.detector.resident_growth import ResidentGrowth
 from tbmem.analysis.detector.spike_test import WINDOW, Excursion, ExcursionEvent, ExcursionKind
@@ -26,8 +27,6 @@ from tbmem.model.evidence import Channel, Conclusion, Outcome, RunningAt, Suspic
 from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.sample import MemorySample
 
-_MOST_HIDDEN = 1.5
-"""Times a leak's growth that its holder may gain in the first steps: what a window has left is freed meanwhile."""
 _LOOK = 64  # steps in which evidence is collected, with room to spare
 _URGENT = 128  # steps left from which on a leak does not wait for evidence
 
@@ -285,7 +284,8 @@ class Detector:
         if event.change is Change.CERTAIN:
             pinning = self._resident.pinning(channel)
             if pinning is not None:
-                return self._news_of(self._current_leak(sample, self._feed.channels[Channel.ALLOCATED], pinning))
+                leak = self._current_leak(sample, self._feed.channels[Channel.ALLOCATED], pinning)
+                return self._news_of(leak) if growth_text.PART_OF_RATE & leak.evidence.keys() else ()
             if self._resident.is_free_heap(channel, trend):
                 return self._dismiss_free_heap(sample, channel, trend, event.rate)
             if channel.growth.trend is not None and self._explanations.by_earlier_look(channel, channel.growth.trend):
@@ -358,38 +358,14 @@ class Detector:
     def _leak(
         self, sample: MemorySample, channel: GrowthChannel, trend: Trend, rate: float, ahead: Forecast | None
     ) -> Finding:
-        # malloc takes from the system by megabytes: a few steps of them make no rate
-        is_of_pages = channel.channel is Channel.HOST and 0 < trend.held < rate
-        if trend.is_short and (is_of_pages or rate < trend.held <= _MOST_HIDDEN * rate):
-            rate, ahead = trend.held, ahead and ahead.at_rate(trend.held)
-        held, resident = self._held(channel, trend), self._resident.beyond(channel, trend)
-        conclusion, seen = self._explanations.of(channel), channel.suspicion(trend, sample, rate)
-        if trend.is_short and is_of_pages:
-            seen = replace(seen, at_once=round(seen.growth - rate * seen.judged_steps))
-        if held is not None:
-            rate, growth = held, held * seen.judged_steps
-            ahead = ahead and ahead.at_rate(held)
-        elif resident is not None:
-            rate, growth = self._resident.rate(trend), resident
-            ahead = self._resident.forecast(trend, sample.step)
-        else:
-            growth = None
-        faster = self._resident.faster(channel, trend, rate)
-        if ahead is not None and faster is not None:
-            ahead = ahead.at_rate(faster)._replace(resident_rate=faster)
-        ahead = ahead and ahead.at_speed(self._step_time.seconds)
+        told = leak_growth(sample, channel, trend, self._resident, rate, ahead)
         block = channel.block_steps << trend.scale
         known_by = f"the lowest levels of {trend.blocks} consecutive blocks of {block} steps climb"
+        conclusion = self._explanations.of(channel)
         if conclusion is not None and conclusion.outcome is Outcome.DISMISSED and not conclusion.evidence.get("holder"):
             conclusion = None  # what explained it until now does so no more, and names nothing
-        if growth is None:
-            return growth_text.leak(sample, seen, conclusion, ahead, known_by, in_workers=self._worker_code)
-        level, at_once = self._resident.level_at(trend), round(growth - rate * seen.judged_steps)
-        whole = replace(seen, base=level - round(growth), level=level, bytes_per_step=rate, at_once=at_once)
-        return growth_text.leak(sample, whole, conclusion, ahead, known_by, alive=seen, is_held=held is not None)
-
-    def _held(self, channel: GrowthChannel, trend: Trend) -> float | None:
-        return self._resident.held(trend) if channel.channel is Channel.ALLOCATED and self._feed.is_cpu else None
+        told = told._replace(ahead=told.ahead and told.ahead.at_speed(self._step_time.seconds))
+        return growth_text.leak(sample, told, conclusion, known_by, in_workers=self._worker_code)
 
 
 def judge(samples: Iterable[MemorySample], patterns: PatternsConfig | None = None) -> list[Finding]:

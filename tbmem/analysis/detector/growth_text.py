@@ -8,6 +8,7 @@ from typing import Any
 
 from tbmem.analysis.detector.finding_text import make_finding
 from tbmem.analysis.detector.forecast import Forecast, resident_reason
+from tbmem.analysis.detector.leak_growth import LeakGrowth
 from tbmem.analysis.detector.trend import since
 from tbmem.analysis.diagnosis.advice import LEAK_IN_WORKERS
 from tbmem.model.evidence import Channel, Conclusion, LineSource, Outcome, Suspicion, WorkerCode
@@ -36,39 +37,35 @@ _FAR = 100_000_000  # steps beyond which a forecast is not mentioned
 
 def leak(
     sample: MemorySample,
-    seen: Suspicion,
+    growth: LeakGrowth,
     conclusion: Conclusion | None,
-    ahead: Forecast | None,
     known_by: str,
     *,
-    alive: Suspicion | None = None,
-    is_held: bool = False,
     in_workers: WorkerCode = _NO_WORKERS,
 ) -> Finding:
     """Memory is kept from step to step; ``known_by`` says what has shown the growth.
 
-    ``alive``: the growth of what is alive, where it makes the resident memory grow by more, which ``seen`` is then.
-    ``is_held``: ``seen`` is what the holder gains, of which malloc's heap, that is ``alive``, lacks most.
     ``in_workers``: where the child processes are DataLoader workers, what they run.
     """
+    seen, ahead, part, is_held = growth
     subject = "" if seen.channel is Channel.ALLOCATED else f"{_SUBJECTS[seen.channel]} "
-    subject = subject if alive is None or is_held else f"{_SUBJECTS[Channel.HOST]} "
+    subject = subject if part is None or is_held else f"{_SUBJECTS[Channel.HOST]} "
     rate = f"{format_signed(round(seen.bytes_per_step))}/step {_since(seen)}"
     at_once = f", {format_bytes(seen.at_once)} of it at once" if seen.at_once > _AT_ONCE * seen.growth else ""
     grown = f"{_grown(seen)} by step {seen.last_step}{at_once}"
-    explained = seen if alive is None or is_held else alive
+    explained = seen if part is None or is_held else part
     share = None if conclusion is None else conclusion.share_of(explained.bytes_per_step)
-    if alive is None or is_held:
+    if part is None or is_held:
         parts = [f"{subject}{rate} ({grown}{_explained(share, 'the growth')})"]
-        if alive is not None:
+        if part is not None:
             parts.append(
-                f"{format_signed(round(alive.bytes_per_step))}/step of it is in malloc's heap, in which Python's small"
+                f"{format_signed(round(part.bytes_per_step))}/step of it is in malloc's heap, in which Python's small"
                 " objects do not lie"
             )
     else:  # a holder explains what is alive
         parts = [
             f"{subject}{rate} ({grown})",
-            f"{format_signed(round(alive.bytes_per_step))}/step of it is alive{_explained(share, 'that')}:"
+            f"{format_signed(round(part.bytes_per_step))}/step of it is alive{_explained(share, 'that')}:"
             " what is kept lies between freed blocks, which malloc then cannot return",
         ]
     if conclusion is None:
@@ -80,8 +77,8 @@ def leak(
     if ahead is not None and ahead.steps < _FAR:
         parts.append(_out_of_memory(ahead))
     evidence = {**_numbers(seen), **_forecast_numbers(ahead), "known_by": known_by, "holder": None}
-    if alive is not None:
-        evidence["heap_bytes_per_step" if is_held else "alive_bytes_per_step"] = round(alive.bytes_per_step)
+    if part is not None:
+        evidence["heap_bytes_per_step" if is_held else "alive_bytes_per_step"] = round(part.bytes_per_step)
     if conclusion is not None:
         evidence |= {"reason": conclusion.reason, "cause": conclusion.cause, "share": share}
         evidence |= conclusion.evidence

@@ -18,7 +18,7 @@ SHARE_EXPLAINED = 0.5
 _PINNED = 2.0  # times the growth of what is alive by which the resident memory grows where the heap cannot shrink
 _FASTER = 1.05  # times the growth of what is alive from which on memory runs out at the rate of the resident memory
 _NEW = 0.8  # share of what is allocated by which malloc's heap has grown where it is not what lay free in it
-_MOST = 0.5  # share of the resident memory from which on growth is more than a heap that warms up
+_MUCH = 0.25  # share of the resident memory from which on its own growth is told first, as a leak's rate
 
 
 class ResidentGrowth:
@@ -45,19 +45,16 @@ class ResidentGrowth:
         trend = self._alive.growth.trend
         if channel is not self._host or trend is None or trend.state is not TrendState.LEAK:
             return None
-        return trend if self.held(trend) is not None or self._pinned(trend) is not None else None
+        return trend if self.held(self._alive, trend) is not None or self._pinned(trend) is not None else None
 
     def beyond(self, channel: GrowthChannel, trend: Trend) -> float | None:
         """Growth of the resident memory, in bytes, where what is kept pins the heap; ``None`` where it does not.
 
-        Small objects that are kept between large ones that are freed make the heap grow by the large ones. In the first
-        steps heaps also grow as they warm up: then it must be most of the resident memory.
+        Small objects that are kept between large ones that are freed make the heap grow by the large ones. It must be
+        much of the resident memory: equal runs of a small leak differ by how far their heaps have grown besides.
         """
-        growth = self._pinned(trend) if channel is self._alive else None
-        if growth is None or not trend.is_short:
-            return growth
-        level = self._host.level_at(trend.last.step)
-        return growth if level is not None and growth >= _MOST * level else None
+        growth, level = self._pinned(trend) if channel is self._alive else None, self._host.level_at(trend.last.step)
+        return growth if growth is not None and level is not None and growth >= _MUCH * level else None
 
     def _pinned(self, trend: Trend) -> float | None:
         """Growth of the resident memory where it is far above that of what is alive, and of malloc's heap."""
@@ -71,11 +68,13 @@ class ResidentGrowth:
         is_large = growth >= max(_PINNED * trend.growth, RESIDENT_GROWTH, self._least_share * level)
         return growth if goes_on and is_large and self._is_of_heap(first, last) else None
 
-    def held(self, trend: Trend) -> float | None:
+    def held(self, channel: GrowthChannel, trend: Trend) -> float | None:
         """Bytes per step that the known holder of what is alive gains, where malloc's heap shows far less of them.
 
         Python's small objects lie outside of it; the resident memory must grow with them.
         """
+        if channel is not self._alive or not self._feed.is_cpu:
+            return None
         is_far_more = self._held >= _PINNED * self._alive.rate(trend)
         return self._held if is_far_more and self.rate(trend) >= SHARE_EXPLAINED * self._held else None
 
