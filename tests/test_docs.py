@@ -56,7 +56,7 @@ def test_the_readmes_ten_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     exec(code, names)
 
     # then there is a run
-    assert len(list(tmp_path.glob("runs/*/*.pt.trace.json.gz"))) == 2
+    assert len(list(tmp_path.glob("runs/*/*.pt.trace.json.gz"))) == 1
 
 
 def test_the_guides_sum_of_optimizer_state(
@@ -96,7 +96,7 @@ def test_the_guides_schedule_is_what_it_says() -> None:
 
     recorded = [step for step in range(1, 20) if schedule_at(step, config).state is ScheduleState.ACTIVE]
 
-    assert recorded == [4, 5, 6, 10, 11, 12]
+    assert recorded == [4, 5, 6]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

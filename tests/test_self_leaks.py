@@ -28,7 +28,7 @@ from tests.sources.fakes import FakeMemory
 pytestmark = pytest.mark.torch_versions
 
 STEPS = 13
-"""One more than the default configuration's two windows reach."""
+"""One more than two windows reach."""
 
 
 class Training:

@@ -16,12 +16,13 @@ PLUGIN = "/data/plugin/pytorch_profiler"
 
 @pytest.fixture(scope="module")
 def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs of the guide's schedule."""
+    """Two runs of two windows each."""
     folder = tmp_path_factory.mktemp("runs")
     for name in ("first", "second"):
         model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
         optimizer = torch.optim.AdamW(model.parameters())
-        with MemoryCallback(run={"logdir": str(folder), "name": name}, output={"console": False}) as memory:
+        given = {"run": {"logdir": str(folder), "name": name}, "profiling": {"repeat": 2}}
+        with MemoryCallback(given, output={"console": False}) as memory:
             for _ in range(14):
                 model(torch.randn(32, 64)).sum().backward()
                 optimizer.step()

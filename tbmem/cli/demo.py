@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from tbmem.config import Config
     from tbmem.model.run_summary import RunSummary
 
+_SCHEDULE = ("profiling.repeat=2",)
+"""A demo shows that windows repeat, unless a configuration is given."""
+
 
 def command(
     config: ConfigFile = None,
@@ -30,7 +33,9 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     """Train a small language model for a minute under the callback."""
-    summary = _train(load_config(config, with_logdir(overrides, logdir)), steps, inject, _device(device))
+    schedule = _SCHEDULE if config is None else ()
+    settings = load_config(config, with_logdir([*schedule, *(overrides or ())], logdir))
+    summary = _train(settings, steps, inject, _device(device))
     if as_json:
         from tbmem.present.text.run_end import summary_view
 

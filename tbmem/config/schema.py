@@ -226,10 +226,10 @@ class ProfilingConfig(_Section):
 
     Unit: steps. Change it: to one step for a large model, to more to see what differs between steps.
     """
-    repeat: int = _checked(2, at_least(0))
+    repeat: int = _checked(1, at_least(0))
     """How many cycles; 0 goes on until the run ends.
 
-    Unit: cycles. Change it: to 1 for a single window, to 0 for a run whose memory changes over time.
+    Unit: cycles. Change it: to 2 to compare windows, to 0 for a run whose memory changes over time.
     """
     keep: int = _checked(20, at_least(0))
     """Windows whose files are kept: named by a finding, first, highest, newest, with a finding, others; 0 keeps all.

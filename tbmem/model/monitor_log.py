@@ -37,6 +37,8 @@ quarter of a second, and comes once in minutes."""
 FRESH_SECONDS = 0.1
 """Age of a reading of malloc up to which a row does not say of what step it is: a long run of short steps reads every
 20 to 100 ms."""
+STEP_ENDS, STEP_CALLED, OPTIMIZER_STEPPED = "step_ends", "call", "optimizer"
+"""Key of a header that says when steps end, and its values: with a call of ``step()``, or when an optimizer steps."""
 _NAMED_GAPS = 3
 ROW_FIELDS = (
     *MemorySample._fields,

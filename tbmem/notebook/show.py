@@ -19,7 +19,7 @@ def show(run: Any, *, height: int = 720, theme: str = "auto") -> None:
     """Show the Memory tab's page of a run in an output of the running cell.
 
     The page is a part of the output, so it is shown offline, in Jupyter, in VS Code and in exported HTML, and is saved
-    with the notebook: about 2 MB for a run with two windows.
+    with the notebook: about 1 MB for a run with one window.
 
     Args:
         run: A run folder, a log folder, a snapshot or trace, or a callback or summary of a run.

@@ -26,6 +26,7 @@ from tbmem.analysis.runs.comparison import (
     peak_notes,
     problem_notes,
     run_figures,
+    step_notes,
 )
 from tbmem.analysis.runs.run_status import RankState, status_notes
 from tbmem.config.yaml_file import read_yaml
@@ -194,6 +195,7 @@ class Pair(NamedTuple):
             if runs
         ]
         peaks = [*chain(*map(problem_notes, self.names, self.states)), *peak_notes(chain(*self.states))] if runs else []
+        peaks += step_notes(self.names, self.states) if runs else []
         return replace(comparison, before=before, after=after, runs=runs, notes=(*comparison.notes, *peaks, *status))
 
     def reversed(self) -> Pair:

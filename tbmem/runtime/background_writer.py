@@ -32,6 +32,10 @@ from tbmem.sources.torch_state.out_of_memory import ran_out_of_memory
 
 INTERVAL = 0.5
 """Seconds between two writes, each of which takes the interpreter lock for a moment; findings are written at once."""
+_SETTLED, _LATER = 10.0, 1.0
+"""Seconds after which a run is long, and between two writes then: to wake costs the program more than what is done."""
+_TOGETHER = 0.25
+"""Seconds by which writes and readings of a long run may come too early, so that the thread wakes once for several."""
 _SHARE_OF_TIME = 0.01
 """Share of the time that a slow reading may take of a processor; its interval is extended accordingly."""
 _JOIN_SECONDS = 10.0
@@ -199,13 +203,14 @@ class BackgroundWriter:
                 # are not the program's. torch removes it only where it is still set.
                 sys.setprofile(None)
             now = time.monotonic() - start
-            if hurried or now >= write_at:
+            early, least = (_TOGETHER, _LATER) if now >= _SETTLED else (0.0, 0.0)
+            if hurried or now + early >= write_at:
                 self._hurry.clear()
                 self._write()
-                write_at = now + self._interval
+                write_at = now + max(self._interval, least)
             for number, task in enumerate(self._tasks, start=1):
                 began = time.monotonic() - start
-                if task.due <= began and not self._stopping:
+                if task.due <= began + early and not self._stopping:
                     used = time.thread_time()
                     self._guard.run(f"background reading {number}", task.call)
                     task.plan(began, time.monotonic() - start, time.thread_time() - used)

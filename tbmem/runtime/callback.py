@@ -17,6 +17,7 @@ import torch
 from tbmem.config import Config, ConfigSource, load_config
 from tbmem.errors import TbmemError
 from tbmem.model.finding import Finding, Findings
+from tbmem.model.monitor_log import STEP_CALLED, STEP_ENDS
 from tbmem.model.redaction import NOTHING_REDACTED, Redaction, redacted_lines
 from tbmem.model.run_summary import RunSummary
 from tbmem.present.lines import console_handler, get_logger
@@ -94,7 +95,7 @@ class MemoryCallback(Lifecycle):
         self._rank = Rank()
         self._monitor: MemoryMonitor | None = None
         self._flight: FlightRecorder | None = None
-        self._steps = 0
+        self._steps, self._step_ends = 0, STEP_CALLED
         self._is_interrupted = self._has_warned = False
         self._began = self._seconds = 0.0
         self._thread: int | None = None
@@ -333,7 +334,7 @@ class MemoryCallback(Lifecycle):
             rank=self._rank,
             console=shows,
             guard=guard,
-            about={"tbmem": __version__, "run": folder.path.name, "config": asdict(config)},
+            about={"tbmem": __version__, "run": folder.path.name, "config": asdict(config), STEP_ENDS: self._step_ends},
             evidence=config.evidence,
             is_free=profiler.is_off_for,
             flight=flight,

@@ -58,9 +58,9 @@ _BATCH_STEPS, _BATCH_SHARE = (5, 240), 1 / 32
 _WINDOW_SECONDS = 1.0
 """Evaluation waits this much longer while a profiler window is open: the trace would record its thousands of calls,
 which are not the program's. One second leaves windows of usual length alone and still reports in long ones."""
-_EARLY = (0.02, 0.05, 0.1, 0.2, 0.5)
+_EARLY = (0.02, 0.05, 0.1, 0.2, *(0.5 * half for half in range(1, 21)))
 """Seconds after the start at which child processes are first read; then every ``_WORKERS_SECONDS``."""
-_WORKERS_SECONDS = 0.5
+_WORKERS_SECONDS = 1.0
 _WORKERS_SHARE = 0.05  # of a processor; what is dear of it, their private memory, rations itself
 _MAX_FINDINGS = 1000
 _FLUSH_SECONDS, _END_SECONDS = 2.0, 10.0

@@ -176,7 +176,8 @@ def test_a_rank_speaks_only_where_the_console_is_on() -> None:
 @pytest.mark.parametrize(
     ("values", "cycle", "needed"),
     [
-        ({}, 6, 12),
+        ({}, 6, 6),
+        ({"repeat": 2}, 6, 12),
         ({"skip_first": 5, "wait": 2, "warmup": 2, "active": 5, "repeat": 3}, 9, 32),
         ({"wait": 0, "warmup": 0, "active": 1, "repeat": 1}, 1, 1),
         ({"repeat": 0}, 6, 6),

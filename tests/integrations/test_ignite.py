@@ -49,7 +49,7 @@ def test_a_run(tmp_path: Path, only_log: OnlyLog) -> None:
 
     assert memory.session.summary is not None
     assert memory.session.summary.steps == 12
-    assert len(memory.session.summary.traces) == 2
+    assert len(memory.session.summary.traces) == 1
     assert only_log(tmp_path).end is not None
 
 

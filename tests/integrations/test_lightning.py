@@ -71,7 +71,7 @@ def test_a_training_under_either_name(package: str, tmp_path: Path, only_log: On
     folder = Path(trainer.logger.log_dir) / "tbmem"
     assert memory.session.summary is not None
     assert memory.session.summary.steps == trainer.global_step == 12
-    assert len(list(folder.glob("*.pt.trace.json.gz"))) == 2
+    assert len(list(folder.glob("*.pt.trace.json.gz"))) == 1
     log = only_log(tmp_path)
     assert log.end is not None
     assert log.rows[-1].sample.step == 12
@@ -146,7 +146,7 @@ def test_a_second_callback_changes_nothing(is_the_same: bool, tmp_path: Path) ->
 
     trainer.fit(model := _model(), _loader())
     assert memory.session.summary is not None
-    assert (memory.session.summary.steps, len(memory.session.summary.traces)) == (12, 2)
+    assert (memory.session.summary.steps, len(memory.session.summary.traces)) == (12, 1)
 
     trainer.test(model, _loader(7))
     assert memory.session.summary.steps == 7

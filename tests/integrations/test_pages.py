@@ -76,4 +76,4 @@ def test_the_code_on_the_page(page: str, tmp_path: Path, monkeypatch: pytest.Mon
 
     exec(code, _names(page, tmp_path))
 
-    assert len(list(tmp_path.rglob("*.pt.trace.json.gz"))) == 2
+    assert len(list(tmp_path.rglob("*.pt.trace.json.gz"))) == 1

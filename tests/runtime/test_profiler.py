@@ -137,9 +137,9 @@ def test_gradients_of_the_book_are_allocations_of_the_trace(tmp_path: Path, trai
 def test_a_run_that_ends_early_keeps_what_it_has(
     tmp_path: Path, train_step: TrainStep, steps: int, traces: int, complete: int
 ) -> None:
-    # given the guide's schedule, which needs 12 steps
+    # given a schedule that needs 12 steps
     records: list[WindowRecord] = []
-    profiler = MemoryProfiler(folder=tmp_path, on_window=records.append)
+    profiler = MemoryProfiler(folder=tmp_path, on_window=records.append, repeat=2)
 
     # when the run ends before
     _run(profiler, train_step, steps)

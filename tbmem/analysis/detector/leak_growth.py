@@ -1,4 +1,4 @@
-"""With which growth a leak is told: that of its channel, of its holder, or of the resident memory."""
+"""The growth that a leak is reported with: that of its channel, of its holder, or of the resident memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_HIDDEN = 1.5
 
 
 class LeakGrowth(NamedTuple):
-    """The growth with which a leak is told, so that its rate, what it has grown by and its forecast fit each other."""
+    """The growth that a leak is reported with: its rate, what it has grown by and its forecast fit each other."""
 
     seen: Suspicion
     ahead: Forecast | None
@@ -35,7 +35,7 @@ def leak_growth(
     rate: float,
     ahead: Forecast | None,
 ) -> LeakGrowth:
-    """The growth with which the leak that a trend shows is told.
+    """Choose the growth that the leak of a trend is reported with.
 
     Args:
         sample: The last sample of the device.

@@ -18,7 +18,7 @@ SHARE_EXPLAINED = 0.5
 _PINNED = 2.0  # times the growth of what is alive by which the resident memory grows where the heap cannot shrink
 _FASTER = 1.05  # times the growth of what is alive from which on memory runs out at the rate of the resident memory
 _NEW = 0.8  # share of what is allocated by which malloc's heap has grown where it is not what lay free in it
-_MUCH = 0.25  # share of the resident memory from which on its own growth is told first, as a leak's rate
+_MUCH = 0.25  # share of the resident memory from which on its own growth is a leak's rate
 
 
 class ResidentGrowth:

@@ -13,6 +13,7 @@ from tbmem.analysis.runs.run_status import RankState, spike_at, standing
 from tbmem.analysis.statistics import outlier
 from tbmem.model.category import Phase, word_of
 from tbmem.model.finding import FindingKind
+from tbmem.model.monitor_log import OPTIMIZER_STEPPED, STEP_ENDS
 from tbmem.units import format_bytes, format_count, format_signed
 
 _FACTOR_PERCENT = 1000.0  # growth in per cent from which it is given as a factor
@@ -152,6 +153,18 @@ def peak_notes(states: Iterable[RankState]) -> Sequence[str]:
     return [
         *(["Run peaks are compared without what tbmem itself has added, as 'tbmem check' judges them."] * has_own),
         *([_RESIDENT_PEAKS] * is_resident),
+    ]
+
+
+def step_notes(names: tuple[str, str], runs: tuple[Iterable[RankState], Iterable[RankState]]) -> Sequence[str]:
+    """A sentence where a step of one run ends at another moment than that of the other."""
+    before, after = ({state.header.get(STEP_ENDS) for state in states} - {None} for states in runs)
+    if not before or not after or before == after:
+        return []
+    ends = ["when its optimizer has stepped" if OPTIMIZER_STEPPED in side else "at step()" for side in (before, after)]
+    return [
+        f"A step of {names[0]} ends {ends[0]}, one of {names[1]} {ends[1]}: levels differ by what is freed in between,"
+        " such as gradients."
     ]
 
 

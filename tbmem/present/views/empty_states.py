@@ -42,7 +42,7 @@ ONE_STEP: Empty = {
 NO_RECORDINGS: Empty = {
     "title": "This run has no recording",
     "text": "Timelines come from the profiler's windows or from memory snapshots.",
-    "commands": ["profiling:", "  enabled: true", "  wait: 1", "  warmup: 2", "  active: 3", "  repeat: 2"],
+    "commands": ["profiling:", "  enabled: true", "  wait: 1", "  warmup: 2", "  active: 3", "  repeat: 1"],
 }
 NOTHING_RECORDED: Empty = {
     "title": "No allocation of this device was recorded",

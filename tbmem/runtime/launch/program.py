@@ -15,6 +15,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from tbmem.config import LoadedConfig
 from tbmem.errors import did_you_mean
+from tbmem.model.monitor_log import OPTIMIZER_STEPPED
 from tbmem.present.lines import get_logger
 from tbmem.runtime.callback import MemoryCallback
 from tbmem.runtime.launch.script import Program
@@ -153,6 +154,7 @@ class OptimizerRun:
 
     def __init__(self, config: LoadedConfig, step_on: str = FIRST) -> None:
         self.memory = MemoryCallback(config)
+        self.memory._step_ends = OPTIMIZER_STEPPED
         self.has_stepped = False
         self._watched: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._searches = self._searched_for = 0  # for models, and the optimizers seen so far for which it was done

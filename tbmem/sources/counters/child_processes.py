@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,8 @@ PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _SHARE_OF_TIME = 0.002
 """Share of the time that reading private memory may take: the kernel walks all pages of a process for it, which takes
 ten milliseconds for a few GiB."""
+_ANY_SIGNAL = 0x4000_0000 if sys.platform == "linux" else 0
+"""``__WALL`` of wait(2): children that end with another signal than SIGCHLD as well."""
 _CREDIT = 0.02
 """Seconds that such reading may take at once at the start or after a pause, for a figure in short runs too."""
 
@@ -70,6 +73,8 @@ class _PrivateMemory(NamedTuple):
 
 def find_children(pid: int) -> list[int]:
     """All descendants of a process."""
+    if pid == os.getpid() and _has_none():
+        return []
     if not os.path.exists(f"/proc/{pid}/task/{pid}/children"):
         # no Linux, or one without such lists: psutil looks at every process, which takes a millisecond
         try:
@@ -80,6 +85,18 @@ def find_children(pid: int) -> list[int]:
     for child in descendants:  # the list grows during the loop
         descendants += _children(child)
     return descendants
+
+
+def _has_none() -> bool:
+    """Whether this process has no children: one call of the kernel, where their lists are a file for each thread."""
+    if not hasattr(os, "waitid"):
+        return False
+    try:
+        # those that have ended are left to the program
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT | _ANY_SIGNAL)
+    except ChildProcessError:
+        return True
+    return False
 
 
 def _children(pid: int) -> list[int]:

@@ -19,6 +19,7 @@ from tbmem.analysis.runs.comparison import (
     odd_one,
     problem_notes,
     run_figures,
+    step_notes,
 )
 from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.finding import Finding, FindingKind, Severity
@@ -232,3 +233,21 @@ def test_a_leak_of_a_run_is_told_with_its_sentence(make_sample: MakeSample) -> N
     state.add(MonitorLog(headers=[{"rank": 0}], rows=rows, findings=[leak]))
     # then
     assert problem_notes("b", [state]) == ["b: LEAK, rank 0 cuda:0: +2.00 MiB/step since step 1."]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [("optimizer", "call", True), ("call", "call", False), (None, "call", False)],
+)
+def test_steps_that_end_at_different_moments_are_told(before: str | None, after: str, told: bool) -> None:
+    # given: two runs; the log of an older version does not say when its steps end
+    states = []
+    for ends in (before, after):
+        state = RankState()
+        state.add(MonitorLog(headers=[{"rank": 0, **({} if ends is None else {"step_ends": ends})}]))
+        states.append([state])
+    # when
+    notes = step_notes(("a", "b"), (states[0], states[1]))
+    # then
+    sentence = "A step of a ends when its optimizer has stepped, one of b at step(): levels differ by what is"
+    assert [note.startswith(sentence) for note in notes] == [True] * told

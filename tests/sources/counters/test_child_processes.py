@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -42,6 +43,30 @@ def test_children_of_children_are_found() -> None:
         expected = {each.pid for each in psutil.Process().children(recursive=True)}
         assert {process.pid} < expected
         assert set(found) == expected
+
+
+def test_a_child_that_has_ended_is_left_to_the_program_that_waits_for_it() -> None:
+    # given
+    with child() as process:
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        # when
+        find_children(os.getpid())
+        # then
+        assert process.wait(10) == -signal.SIGKILL
+
+
+def test_a_process_without_children_opens_no_file() -> None:
+    # given: a process of its own, since the tests' one may have children
+    program = """
+        import os, pathlib, sys
+        from tbmem.sources.counters import child_processes as module
+        opened = []
+        sys.addaudithook(lambda event, args: opened.append(args) if event == "open" else None)
+        assert module.find_children(os.getpid()) == []
+        assert not opened, opened
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=60)
 
 
 def test_without_the_kernels_lists_every_process_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
