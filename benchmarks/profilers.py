@@ -123,7 +123,8 @@ class Program:
 
     def train(self, starts: Callable[[int], bool], stops: Callable[[int], bool], *, looks: bool) -> dict[str, Any]:
         """A run with its windows, and with its look for holders or without; returns what tbmem has recorded in it."""
-        with self.tbmem.MemoryCallback(run={"logdir": str(self.folder), "name": "run"}) as memory:
+        run = {"logdir": str(self.folder), "name": "run"}
+        with self.tbmem.MemoryCallback(run=run, profiling={"repeat": 2}) as memory:
             for step in range(1, STEPS + 1):
                 begins = not self.was_on and starts(step)
                 ends = (self.is_on or begins) and stops(step)
