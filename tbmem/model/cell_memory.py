@@ -21,6 +21,8 @@ class CellLevels:
     counter: str = "peak_allocated"
     """The field of ``MemorySample`` that the peak was read from."""
     total: int | None = None
+    run_peak: int | None = None
+    """The peak of a run in the cell, which is that of its steps; ``None`` without a run."""
 
     @property
     def change(self) -> int | None:
@@ -42,7 +44,9 @@ class CellMemory(HtmlDisplay):
 
     def reaching(self, device: str, peak: int) -> CellMemory:
         """The same with a peak of a device that a run in the cell has seen: two readings may differ by some pages."""
-        levels = tuple(
-            replace(one, peak=max(peak, one.peak or 0)) if one.device == device else one for one in self.levels
-        )
-        return replace(self, levels=levels)
+        levels = [one if one.device != device else _reaching(one, peak) for one in self.levels]
+        return replace(self, levels=tuple(levels))
+
+
+def _reaching(levels: CellLevels, peak: int) -> CellLevels:
+    return replace(levels, peak=max(peak, levels.peak or 0), run_peak=max(peak, levels.run_peak or 0))

@@ -8,6 +8,7 @@ from tbmem.present.lines import SEPARATOR, device_label, peak_word
 from tbmem.units import format_bytes, format_duration, format_share, format_signed
 
 _MOST_KEPT = 5
+_LOWER = 0.98  # times the cell's peak below which a run's peak is another one
 _NOTICEABLE, _NOTICEABLE_SHARE = 1 << 20, 0.1
 """Bytes, and share of a cell's growth, from which on a line says that nothing known holds them."""
 
@@ -24,10 +25,7 @@ def cell_heading(cell: CellMemory) -> str:
 
 
 def levels_line(levels: CellLevels) -> str:
-    """``'GPU 0: allocated 1.00 GiB before, 1.50 GiB after (+512.00 MiB) · peak in the cell 3.20 GiB'``.
-
-    A run's peak is of its steps, and may be lower.
-    """
+    """``'GPU 0: allocated 1.00 GiB before, 1.50 GiB after (+512.00 MiB) · peak in the cell 3.20 GiB'``."""
     parts = []
     known = [(value, word) for value, word in ((levels.before, "before"), (levels.after, "after")) if value is not None]
     if known:
@@ -35,7 +33,9 @@ def levels_line(levels: CellLevels) -> str:
         parts.append(f"allocated {', '.join(f'{format_bytes(value)} {word}' for value, word in known)}{change}")
     if levels.peak is not None:
         share = f" ({format_share(levels.peak, levels.total)})" if levels.total else ""
-        parts.append(f"{peak_word(levels.counter)} in the cell {format_bytes(levels.peak)}{share}")
+        run, peak = levels.run_peak, levels.peak
+        outside = "" if run is None or run >= _LOWER * peak else f", {format_bytes(run)} in the steps of its run"
+        parts.append(f"{peak_word(levels.counter)} in the cell {format_bytes(peak)}{share}{outside}")
     return f"{device_label(levels.device)}: {SEPARATOR.join(parts) or 'no counters'}"
 
 

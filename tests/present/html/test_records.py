@@ -13,7 +13,7 @@ from tbmem.model.finding import Finding, FindingKind, FindingList, Findings, Sev
 from tbmem.model.html_display import HtmlDisplay
 from tbmem.model.oom import OomHolder
 from tbmem.present.lines import finding_line
-from tbmem.present.text.cell import cell_lines
+from tbmem.present.text.cell import cell_lines, levels_line
 from tbmem.present.text.run_end import summary_lines
 from tests.conftest import GIB, MIB
 from tests.present.text.test_run_end import BARE, SUMMARY
@@ -99,6 +99,14 @@ def test_a_cell_has_the_consoles_lines() -> None:
     ]
     for line in cell_lines(CELL):
         assert words(line) in shown
+
+
+@pytest.mark.parametrize(("run", "words"), [(3 * GIB, ", 3.00 GiB in the steps of its run"), (4 * GIB, "")])
+def test_a_cell_whose_run_has_a_lower_peak_says_so(run: int, words: str) -> None:
+    # given: the model was made before the run's first step, or the peak is a step's
+    shown = levels_line(CELL.reaching("cuda:0", run).levels[0])
+
+    assert shown.endswith(f"peak in the cell 4.00 GiB (50 % of 8.00 GiB){words}")
 
 
 def test_a_cell_says_how_much_is_held_by_nothing_that_is_known() -> None:
