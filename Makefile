@@ -9,7 +9,7 @@ TORCH_TESTS := $(TORCH_VERSIONS:%=test-torch-%)
 GPU_PYTHON := .venv-torch-$(lastword $(TORCH_VERSIONS))/bin/python
 # those whose types are checked: what few run must not call what is no longer there
 BENCHMARKS := $(addprefix benchmarks/,allocator.py attack.py categories.py category_trainings.py consistency.py estimate_accuracy.py estimate_models.py estimate_rehearsed.py \
-              estimate_speed.py gpu_check.py harness.py monitor_overhead.py on_simulated_gpu.py profiler_overhead.py published_tables.py \
+              estimate_speed.py gpu_check.py harness.py monitor_overhead.py on_simulated_gpu.py paired_overhead.py profiler_overhead.py published_tables.py \
               five_seconds.py installed.py program_data.py program_recipes.py programs.py rehearsal_beside_gpu.py \
               rehearsal_truth.py rehearse_speed.py run_loop.py \
               run_overhead.py spike_sizes.py verdicts.py)
