@@ -108,7 +108,7 @@ class MonitorConfig(_Section):
     sample_seconds: float = _checked(0.02, at_least(0))
     """Least seconds between two samples in a long loop of short steps; a peak is then that of all steps since the last.
     So soon come those of each fifth step and of steps that take 1.5 times as long as others, which are 2.5 times as far
-    apart, at most 0.1 s; from half a minute on the further the longer the run is, up to 0.25 s and 20 steps.
+    apart, at most 0.1 s.
 
     Unit: seconds. Change it: to 0.08 where steps take some milliseconds and each 0.1 % of their time counts.
     """

@@ -34,9 +34,9 @@ _ROW_SECONDS = 1.0
 _STALE_SECONDS = 5.0
 """Age of a reading of malloc above which it is no longer said to be the level: in a heap of a million holes one takes a
 quarter of a second, and comes once in minutes."""
-FRESH_SECONDS = 0.25
+FRESH_SECONDS = 0.1
 """Age of a reading of malloc up to which a row does not say of what step it is: a long run of short steps reads every
-20 to 250 ms."""
+20 to 100 ms."""
 STEP_ENDS, STEP_CALLED, OPTIMIZER_STEPPED = "step_ends", "call", "optimizer"
 """Key of a header that says when steps end, and its values: with a call of ``step()``, or when an optimizer steps."""
 _NAMED_GAPS = 3

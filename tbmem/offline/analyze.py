@@ -194,9 +194,12 @@ class Pair(NamedTuple):
             for note in status_notes(states, now, "compared")
             if runs
         ]
-        peaks = [*chain(*map(problem_notes, self.names, self.states)), *peak_notes(chain(*self.states))] if runs else []
-        peaks += step_notes(self.names, self.states) if runs else []
-        return replace(comparison, before=before, after=after, runs=runs, notes=(*comparison.notes, *peaks, *status))
+        notes = comparison.notes
+        if runs:
+            problems = chain(*map(problem_notes, self.names, self.states))
+            steps = step_notes(self.names, self.states)
+            notes = (*notes, *problems, *peak_notes(chain(*self.states)), *steps)
+        return replace(comparison, before=before, after=after, runs=runs, notes=(*notes, *status))
 
     def reversed(self) -> Pair:
         """The second first."""

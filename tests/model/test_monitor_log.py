@@ -346,11 +346,11 @@ def test_a_reading_that_is_too_old_is_not_the_level(make_sample: MakeSample) -> 
 
 
 def test_a_row_says_of_what_step_a_level_is_that_was_read_a_while_before_its_end(make_sample: MakeSample) -> None:
-    # given steps of 150 ms of which the first is read
+    # given steps of 60 ms of which the first is read
     builder = RowBuilder(3)
     first = make_sample(1, 40.0)
     unread = make_sample(2, 45.0)._replace(allocated=None, reserved=None)
-    later = [unread._replace(step=step, time=first.time + 0.15 * (step - 1)) for step in range(2, 7)]
+    later = [unread._replace(step=step, time=first.time + 0.06 * (step - 1)) for step in range(2, 7)]
     # when
     soon, after = builder.add([first, later[0], later[1]]), builder.add(later[2:])
     # then both name it, and only the row in which it was read has it as its own

@@ -12,9 +12,6 @@ INTERVAL = 0.02
 beside a training loop that uses the caches for itself."""
 _SHARE = 0.002
 """Share of a processor that looks may take: where they are dearer than 40 µs they are further apart."""
-_SHORT, _OF_A_RUN, _RAREST = 0.05, 600, 0.2
-"""Seconds that steps usually take below which looks become rarer the longer the run is: so many in the time that has
-passed, and at most so many seconds apart. Few of such steps have a look, and those that are long have theirs anyway."""
 _SMOOTH = 0.1  # weight of the last one in the mean cost of one
 PAUSE = 0.25
 """Seconds between two times at which the thread wakes while a profiler window is open, whose trace would show its
@@ -145,13 +142,7 @@ class LookSchedule:
         if is_high:
             self._noted = step
         if not (is_high or self.is_dense) or not self._has_credit():
-            self.wait = max(INTERVAL, self._cost / _SHARE, self._rarer())
-
-    def _rarer(self) -> float:
-        usual = self._pace.usual
-        if usual is None or usual >= _SHORT:
-            return 0.0
-        return min((self._clock() - self._began) / _OF_A_RUN, _RAREST)
+            self.wait = max(INTERVAL, self._cost / _SHARE)
 
     def _has_credit(self) -> bool:
         return self._spent_densely < _CREDIT + _DENSE_SHARE * (self._clock() - self._began)

@@ -20,11 +20,8 @@ _LONG = 1.5
 mostly takes longer, and the peak since the last sample is to be that step's."""
 _SLOWER = 1.2  # times by which one sample raises that limit: its own long step is not what is usual
 _FIFTH = 5  # steps of which the last may as well: over more of them it cannot be told whether memory rose at once
-_APART, _MOST_APART = 2.5, 0.1
-"""Times the least time between two samples that others are apart, and seconds that they are apart at most at first."""
-_LONGER, _MOST_STEPS = 30.0, 20
-"""Seconds after which samples of short steps come the less often the longer the run is, as a step is less of it: up to
-so many steps apart, and as long as a figure is fresh on screens."""
+_APART = 2.5
+"""Times the least time between two samples that others are apart, at most as long as a figure is fresh on screens."""
 
 _new_sample = tuple.__new__
 
@@ -66,8 +63,7 @@ class Counters:
         self.quiet_from = self.quiet_until = -math.inf
         """Unix time between which no counter is due: steps that end there may be skipped."""
         self._passed: list[tuple[float, bool | None]] = []
-        self._apart, self._readable_at = max(host.interval, min(_APART * host.interval, _MOST_APART)), -math.inf
-        self._began, self._most_steps = math.inf, _FIFTH  # Unix time of the first sample; steps to the next one
+        self._apart, self._readable_at = max(host.interval, min(_APART * host.interval, FRESH_SECONDS)), -math.inf
         self._ended_at, self._long = -math.inf, math.inf  # Unix time of the last step's end; seconds of a long step
         self._look_at, self._total = 0, host.total
         self._device_due = -math.inf
@@ -113,11 +109,7 @@ class Counters:
             if samples[-1].allocated is not None:
                 self._device_due = now + rest
             readable = self._readable_at = min(self._device_due, host.read_again_at)
-            self._began = min(self._began, now)
-            longer = max((now - self._began) / _LONGER, 1.0)
-            self._most_steps = min(int(_FIFTH * longer), _MOST_STEPS)
-            apart = max(self._apart, min(longer * self._apart, FRESH_SECONDS))
-            self.quiet_from, self.quiet_until = now, max(readable, now + apart) if readable > now else now
+            self.quiet_from, self.quiet_until = now, max(readable, now + self._apart) if readable > now else now
         self._ended_at = now
         return samples
 
@@ -126,7 +118,7 @@ class Counters:
         lasted, self._ended_at = now - self._ended_at, now
         if not self.quiet_from <= now < self.quiet_until:
             return False
-        if now >= self._readable_at and (lasted > self._long or len(self._passed) + 1 >= self._most_steps):
+        if now >= self._readable_at and (lasted > self._long or len(self._passed) + 1 >= _FIFTH):
             return False
         self._passed.append((now, self._updated()))
         return True

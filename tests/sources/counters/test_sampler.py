@@ -431,26 +431,6 @@ def test_a_long_step_and_each_fifth_have_a_sample_of_their_own(
     assert read_at == [0, 50, 79, 108, 134]
 
 
-@pytest.mark.parametrize(("seconds", "apart"), [(20, 50), (60, 100), (120, 200), (3600, 200)])
-def test_samples_of_a_long_run_are_further_apart(
-    make_counters: MakeCounters, monkeypatch: pytest.MonkeyPatch, seconds: int, apart: int
-) -> None:
-    # given a run that has lasted for so long
-    now = 1000.0
-    monkeypatch.setattr(time, "time", lambda: now)
-    counters = _resting(make_counters, 1000.0)
-    monkeypatch.setattr(counters._host, "read", lambda at: setattr(counters._host, "read_again_at", at + 0.02))
-    counters.sample(1, thorough=False)
-    now += seconds
-    counters.sample(2, thorough=False)
-    # when steps of 10 ms follow
-    passed = 0
-    while counters.pass_over(now + 0.01):
-        now, passed = now + 0.01, passed + 1
-    # then the next sample is half a thousandth of the run away, or 20 steps
-    assert 10 * (passed + 1) == apart
-
-
 def test_a_limit_that_the_program_sets_holds_for_all_of_a_sample(make_counters: MakeCounters) -> None:
     # given
     counters = make_counters("cpu")
