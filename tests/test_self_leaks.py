@@ -102,13 +102,13 @@ def _loop(training: Training, step: Callable[[], object] = lambda: None, steps: 
 
 
 def _callback(training: Training, folder: Path, patch: pytest.MonkeyPatch) -> object:
-    with tbmem.MemoryCallback(**_sections(folder)) as memory:
+    with tbmem.MemoryCallback(**_sections(folder), profiling={"repeat": 2}) as memory:
         _loop(training, memory.step)
     return memory
 
 
 def _watched(training: Training, folder: Path, patch: pytest.MonkeyPatch) -> object:
-    with tbmem.MemoryCallback(**_sections(folder)) as memory:
+    with tbmem.MemoryCallback(**_sections(folder), profiling={"repeat": 2}) as memory:
         memory.watch(training.model, training.optimizer)
         _loop(training, memory.step)
     return memory

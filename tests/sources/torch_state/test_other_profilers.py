@@ -37,6 +37,7 @@ def check(mine):
     print("MINE IS WHOLE")
 
 def run(before=lambda step: None, after=lambda step: None, steps=14, **sections):
+    sections = {"profiling": {"repeat": 2}, **sections}
     with tbmem.MemoryCallback(run={"logdir": folder, "name": "run"}, **sections) as memory:
         for step in range(1, steps + 1):
             before(step)
@@ -266,7 +267,10 @@ print("THE END")
 
     # when
     ended = subprocess.run(
-        [sys.executable, "-m", "tbmem", "run", f"run.logdir={tmp_path}", "--", str(program), str(tmp_path)],
+        [
+            *(sys.executable, "-m", "tbmem", "run", f"run.logdir={tmp_path}", "profiling.repeat=2"),
+            *("--", str(program), str(tmp_path)),
+        ],
         capture_output=True,
         text=True,
         timeout=280,
