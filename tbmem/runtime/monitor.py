@@ -53,7 +53,7 @@ PART = "monitor"
 _BATCH_SECONDS, _LEAST_SECONDS = 1.0, 0.08
 """Samples of shorter steps are evaluated together, in a long run for the longer time: after a training step the first
 evaluation costs a hundred times the others, because code and data have left the CPU caches."""
-_BATCH_STEPS, _BATCH_SHARE = (5, 240), 1 / 32
+_BATCH_STEPS, _BATCH_SHARE = (5, 240), 1 / 16
 """A batch has at most ``_BATCH_SHARE`` of the steps so far, bounded by these two numbers."""
 _WINDOW_SECONDS = 1.0
 """Evaluation waits this much longer while a profiler window is open: the trace would record its thousands of calls,

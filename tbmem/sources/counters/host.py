@@ -63,8 +63,9 @@ _RESET_PEAK = b"5"  # written to ``/proc/self/clear_refs``, resets the peak resi
 _SELF = resource.RUSAGE_SELF if resource is not None else 0
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes in which the system counts its peak, getrusage(2)
 _PEAKS_ON_CREDIT = 500
-"""Readings that may come at once: the first few hundred steps have their own peaks, however short they are. Each is a
-call or two of the kernel: 6 µs on warm caches, 20 to 60 in a training run on a virtual machine."""
+"""Readings that may come sooner than ``HostMemory.interval`` after the last: the first few hundred steps have their own
+peaks, however short they are. Each is a call or two of the kernel: 6 µs on warm caches, 20 to 60 in a training run on a
+virtual machine."""
 _FLOOR_MARGIN = 4 << 20
 
 
@@ -93,6 +94,7 @@ class HostMemory:
         self.resident = self._run_peak = 0
         self.private: int | None = None
         self._rss_read_at = self.read_at = self.read_again_at = -math.inf
+        self._on_credit = _PEAKS_ON_CREDIT
         self._statm = _open("/proc/self/statm", os.O_RDONLY)
         peak = _shared_peak(os.getpid()) if reset_peaks else None
         self._peak = peak.join(self) if peak is not None else None
@@ -126,9 +128,10 @@ class HostMemory:
         In a long loop of very short steps the resident size is read every ``interval`` of Unix time ``now``, the peak
         when ``read_again_at`` has come: the kernel keeps it meanwhile, so none is lost.
         """
-        self.read_at = now
         interval = self.interval
-        self.read_again_at = min(max(self.read_again_at, now - _PEAKS_ON_CREDIT * interval), now) + interval
+        if 0 <= now - self.read_at < interval and self._on_credit:
+            self._on_credit -= 1
+        self.read_at, self.read_again_at = now, -math.inf if self._on_credit else now + interval
         fresh = not 0 <= now - self._rss_read_at < interval
         if fresh:
             self.resident, self._rss_read_at = self.rss(), now

@@ -150,12 +150,28 @@ def test_the_time_between_two_readings_can_be_longer(make_host: MakeHost) -> Non
     host = make_host(interval=0.08)
     _needs_peaks(host)
     # when the readings that may come at once are spent
-    for number in range(400):
+    for number in range(600):
         host.read(1e9 + number * 1e-3)
-    last = host.read_again_at
-    host.read(last)
     # then
-    assert host.read_again_at == pytest.approx(last + 0.08)
+    assert host.read_again_at == pytest.approx(1e9 + 599e-3 + 0.08)
+
+
+def test_steps_that_are_no_shorter_take_nothing_from_what_short_ones_may_read(make_host: MakeHost) -> None:
+    # given an evaluation after a thousand steps of 20 ms
+    host = make_host()
+    _needs_peaks(host)
+    for number in range(1_000):
+        host.read(1e9 + number * 0.0201)
+    # when steps are short
+    began, read = 1e9 + 30, []
+    for number in range(1_000):
+        now = began + number * 1e-3
+        read.append(not host.read_at <= now < host.read_again_at)
+        if read[-1]:
+            host.read(now)
+    # then the first have their own peaks; once that is spent, as many come as time allows
+    assert all(read[:500])
+    assert sum(read[600:]) == pytest.approx(400 * 1e-3 / 0.02, abs=2)
 
 
 def test_a_clock_that_is_put_back_does_not_stop_the_readings(make_host: MakeHost) -> None:
