@@ -3,10 +3,12 @@
     python benchmarks/paired_overhead.py [--steps 3601] [--pairs 1] [VARIANT ...]
 
 A variant is a preset (``default``, ``light``), or settings with commas (``profiling.enabled=false``); ``plain`` is a
-second run without tbmem, which tells how far two equal processes differ. The plain and the watched run are pinned to a
-core each, and two others of them to the other core each, so that a machine that becomes slower is so for both. Times
-are the processor's, of all threads and of the main one, in the first 30 steps and then of 300 steps each. Linux, two
-cores that are otherwise idle.
+second run without tbmem, which tells how far two equal processes differ. Two others show what remains when nothing is
+watched any more: ``stopped`` (a run of tbmem that was started and stopped before the first step) and ``profiled``
+(torch's profiler alone, around three steps before the first one). The plain and the other run are pinned to a core
+each, and two others of them to the other core each, so that a machine that becomes slower is so for both. Times are
+the processor's, of all threads and of the main one, in the first 30 steps and then of 300 steps each. Linux, two cores
+that are otherwise idle.
 """
 
 from __future__ import annotations
@@ -42,18 +44,30 @@ class Block(nn.Module):
         return x + self.mlp(self.second(x))
 model = nn.Sequential(nn.Embedding(64, WIDTH), *(Block() for _ in range(3)), nn.Linear(WIDTH, 64))
 optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
-times = []
-steps = int(sys.argv[1])
-for step in range(steps + 1):
-    if step in (0, 30, steps) or step % 300 == 0:
-        times.append((time.process_time(), time.thread_time()))
+def train():
     tokens, targets = torch.randint(0, 64, (2, 16, 32))
     loss = nn.functional.cross_entropy(model(tokens).view(-1, 64), targets.view(-1))
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
+steps, before = int(sys.argv[1]), sys.argv[2]
+if before == "stopped":
+    from tbmem import MemoryCallback
+    with MemoryCallback("light", run={"logdir": sys.argv[3]}) as memory:
+        memory.step()
+if before == "profiled":
+    from torch.profiler import ProfilerActivity, profile
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, profile_memory=True, with_stack=True):
+        for _ in range(3):
+            train()
+times = []
+for step in range(steps + 1):
+    if step in (0, 30, steps) or step % 300 == 0:
+        times.append((time.process_time(), time.thread_time()))
+    train()
 print(*(f"{after[0] - before[0]}:{after[1] - before[1]}" for before, after in zip(times, times[1:])))
 """
+_ALONE = ("plain", "stopped", "profiled")  # variants that plain Python runs
 Times = list[tuple[float, float]]
 """Seconds of the process, and of its main thread, for each part of the run."""
 
@@ -94,8 +108,9 @@ def _pair(script: Path, variant: str, steps: int, swapped: bool) -> tuple[Times,
 
 def _start(script: Path, variant: str, steps: int, core: int) -> subprocess.Popen[str]:
     options = ["-c", variant] if variant.isidentifier() else variant.split(",")
-    tbmem = ["-m", "tbmem", "run", *options, "--logdir", str(script.parent / "runs"), "--"]
-    command = [sys.executable, *(tbmem if variant != "plain" else []), str(script), str(steps)]
+    logdir = str(script.parent / "runs")
+    tbmem = [] if variant in _ALONE else ["-m", "tbmem", "run", *options, "--logdir", logdir, "--"]
+    command = [sys.executable, *tbmem, str(script), str(steps), variant, logdir]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     pinned = ["taskset", "-c", str(core), *command]
     return subprocess.Popen(pinned, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
