@@ -163,9 +163,6 @@ def growing(
     sample: MemorySample, seen: Suspicion, conclusion: Conclusion | None, in_workers: WorkerCode = _NO_WORKERS
 ) -> Finding:
     """Memory grows because the workload does, or it is too early to call it a leak."""
-    is_dismissed = conclusion is not None and conclusion.outcome is Outcome.DISMISSED
-    too_short = "too few rises to call it a leak" if seen.rises else "not long enough to call it a leak"
-    reason = conclusion.reason if conclusion is not None and is_dismissed else too_short
     if seen.rises:
         grows, at_once = f"rose {'once' if seen.rises == 1 else f'{seen.rises} times'}", ""
     else:
@@ -175,10 +172,18 @@ def growing(
     still = sample.step - seen.last_step
     stands = still >= max(_STANDS * (seen.last_step - seen.first_step), _STANDS_STEPS)
     ended = (f"it has not gone on since step {seen.last_step}",) if stands else ()
-    message = " · ".join((so_far, *ended, reason, *_place(seen, in_workers)))
+    message = " · ".join((so_far, *ended, *_reasons(seen, conclusion), *_place(seen, in_workers)))
     evidence = {**_numbers(seen), **({} if conclusion is None else conclusion.evidence)}
     evidence |= {**_additions_facts(seen, in_workers), **({"ended_step": seen.last_step} if stands else {})}
     return make_finding(FindingKind.GROWING, sample, message, evidence, seen.began)
+
+
+def _reasons(seen: Suspicion, conclusion: Conclusion | None) -> list[str]:
+    """Why growth is no leak."""
+    if conclusion is None or conclusion.outcome is not Outcome.DISMISSED:
+        return ["too few rises to call it a leak" if seen.rises else "not long enough to call it a leak"]
+    is_late = conclusion.ends_at is not None and conclusion.ends_at < seen.last_step
+    return [conclusion.reason, *["it fills more slowly than it did then"] * is_late]
 
 
 def _since(seen: Suspicion) -> str:

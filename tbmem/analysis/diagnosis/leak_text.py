@@ -120,12 +120,12 @@ def grows_along(holder: Holder, rate: float, step: int) -> str:
 
 
 def fills_up(holder: Holder, step: int) -> str:
-    """``deque 'buffer' in main() fills: 25 of 40, full in 15 steps at 2.5 MiB``."""
+    """``deque 'buffer' in main() fills: 25 of 40 as of step 49, full by about step 64, at 2.34 MiB``."""
     bound, left = holder.bound or 0, holder.steps_left or 0
     size = format_bytes(bound * holder.bytes_per_element)
     return (
-        f"{holder.name}{_place(holder)} fills: {format_count(holder.length)} of {format_count(bound)},"
-        f" full in about {format_count(left)} steps (step {format_count(step + left)}) at {size}"
+        f"{holder.name}{_place(holder)} fills: {format_count(holder.length)} of {format_count(bound)}"
+        f" as of step {format_count(step)}, full by about step {format_count(step + left)}, at {size}"
     )
 
 

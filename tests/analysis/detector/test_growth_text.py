@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tbmem.analysis.detector import growth_text
-from tbmem.model.evidence import Channel
+from tbmem.model.evidence import Channel, Conclusion, Outcome
 from tbmem.model.sample import MemorySample
 from tests.conftest import MIB
 from tests.model.test_evidence import make_suspicion
@@ -44,3 +44,15 @@ def test_growth_that_stands_still_says_so(last: int, said: bool) -> None:
     found = growth_text.growing(sample, seen, None)
     # then
     assert ("it has not gone on since step 150" in found.message) is said
+
+
+@pytest.mark.parametrize(("full_at", "said"), [(None, False), (150, False), (120, True)])
+def test_what_should_have_been_full_by_now_fills_more_slowly(full_at: int | None, said: bool) -> None:
+    # given growth up to step 150
+    sample = MemorySample(step=160, time=1160.0, device="cpu")
+    reason = "deque 'buffer' fills: 25 of 40 as of step 60"
+    fills = Conclusion(outcome=Outcome.DISMISSED, step=60, reason=reason, ends_at=full_at)
+    # when
+    found = growth_text.growing(sample, SEEN, fills)
+    # then
+    assert (" as of step 60 · it fills more slowly than it did then" in found.message) is said

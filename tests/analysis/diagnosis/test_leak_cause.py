@@ -112,7 +112,7 @@ def test_a_bounded_container_will_stop() -> None:
     # then
     assert conclusion.outcome is Outcome.DISMISSED
     assert (conclusion.ends_at, conclusion.room) == (49 + 15, 15 * 60 * 1024)
-    assert "25 of 40, full in about 15 steps (step 64) at 2.34 MiB" in conclusion.reason
+    assert "25 of 40 as of step 49, full by about step 64, at 2.34 MiB" in conclusion.reason
 
 
 @pytest.mark.parametrize(("size", "outcome"), [(20 * KIB, Outcome.DISMISSED), (90 * KIB, Outcome.CONFIRMED)])

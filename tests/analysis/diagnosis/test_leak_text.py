@@ -88,7 +88,8 @@ def test_a_bounded_holder_is_full_at_a_step() -> None:
     # given 12 of 40 elements, two more in each step
     holder = replace(LIST, name="deque 'buffer'", lines=(), length=12, bound=40)
 
-    assert fills_up(holder, 1000) == "deque 'buffer' fills: 12 of 40, full in about 14 steps (step 1 014) at 120.00 KiB"
+    text = "deque 'buffer' fills: 12 of 40 as of step 1 000, full by about step 1 014, at 120.00 KiB"
+    assert fills_up(holder, 1000) == text
 
 
 def test_a_site_is_its_line_or_its_operator() -> None:
