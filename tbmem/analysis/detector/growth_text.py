@@ -183,7 +183,7 @@ def _reasons(seen: Suspicion, conclusion: Conclusion | None) -> list[str]:
     if conclusion is None or conclusion.outcome is not Outcome.DISMISSED:
         return ["too few rises to call it a leak" if seen.rises else "not long enough to call it a leak"]
     is_late = conclusion.ends_at is not None and conclusion.ends_at < seen.last_step
-    return [conclusion.reason, *["it fills more slowly than it did then"] * is_late]
+    return [conclusion.reason, *[f"it fills more slowly than in step {format_count(conclusion.step)}"] * is_late]
 
 
 def _since(seen: Suspicion) -> str:

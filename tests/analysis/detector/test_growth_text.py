@@ -55,4 +55,4 @@ def test_what_should_have_been_full_by_now_fills_more_slowly(full_at: int | None
     # when
     found = growth_text.growing(sample, SEEN, fills)
     # then
-    assert (" as of step 60 · it fills more slowly than it did then" in found.message) is said
+    assert (" as of step 60 · it fills more slowly than in step 60" in found.message) is said
