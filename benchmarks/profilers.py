@@ -31,8 +31,8 @@ LONGEST = 180
 """Seconds after which a process counts as hanging."""
 STEPS = 120
 """Steps of a run at most: windows in steps 4-6 and 10-12, then a look for holders, with whose end the run ends."""
-LAST_WINDOW = 13
-"""The last step of a run without the look."""
+LAST_WINDOW = 19
+"""The last step of a run without the look; both windows are recorded then, though one was postponed."""
 MOMENTS = {
     "run": "on before the run begins, off after it has ended",
     "warm-up": "on and off within step 2, in which the window warms up",

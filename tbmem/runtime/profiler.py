@@ -22,11 +22,10 @@ from tbmem.requirements import TorchFeature
 from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.lifecycle import Lifecycle, find_rank
 from tbmem.runtime.process.run_folder import RunFolder
-from tbmem.runtime.profiling import schedule
 from tbmem.runtime.profiling.address_recorder import AddressRecorder
 from tbmem.runtime.profiling.console import ProfilerConsole, too_large
 from tbmem.runtime.profiling.next_spike import NextSpike
-from tbmem.runtime.profiling.schedule import SchedulePoint, ScheduleState
+from tbmem.runtime.profiling.schedule import LEFT_OUT, Schedule, ScheduleState, describe_schedule, short_run_finding
 from tbmem.runtime.profiling.snapshots import Snapshots
 from tbmem.runtime.profiling.window import BYTES_PER_NODE, NO_STACKS, Window, profiler_is_busy
 from tbmem.runtime.profiling.window_ledger import PLAIN_STEPS, WindowLedger
@@ -87,7 +86,8 @@ class MemoryProfiler(Lifecycle):
         self._owns_folder, self._on_cut = False, on_cut
         self._addresses = AddressRecorder()
         self._window: Window | None = None
-        self._step = self._nodes = self._step_nodes = self._resumed_after = self._expected = 0
+        self._schedule = Schedule(self.config)
+        self._step = self._nodes = self._step_nodes = self._resumed_after = 0
         self.is_done = False
         """Nothing is on or scheduled: ``step()`` need not be called."""
         self._step_began = 0.0
@@ -112,7 +112,7 @@ class MemoryProfiler(Lifecycle):
     @property
     def state(self) -> ScheduleState:
         """The schedule's state in the current step."""
-        return self._point(self._step).state if self._is_running else ScheduleState.STOPPED
+        return self._schedule.at(self._step).state if self._is_running else ScheduleState.STOPPED
 
     @property
     def is_interfering(self) -> bool:
@@ -125,8 +125,7 @@ class MemoryProfiler(Lifecycle):
             return True
         if not steps and (window := self._window) is not None:
             return not window.is_recording
-        coming = {self._point(step).state for step in range(self._step, self._step + steps + 1)}
-        return self._window is None and coming <= {ScheduleState.WAIT, ScheduleState.STOPPED}
+        return self._window is None and self._schedule.is_free(range(self._step, self._step + steps + 1))
 
     def expect(self, step: int, findings: Iterable[Finding]) -> None:
         """Record the next occurrence of a spike, once, if the schedule leaves it out.
@@ -140,12 +139,12 @@ class MemoryProfiler(Lifecycle):
         for finding in findings:
             if finding.kind is FindingKind.SPIKE and self._next_spike is not None and self.config.enabled:
                 self._next_spike.expect(finding, step + self._resumed_after)
-        if self._expected or not self._is_running or not self.config.enabled:
+        may_expect = self._is_running and self.config.enabled and not self._schedule.expected
+        if not may_expect or not self._schedule.expect(findings, step, self._resumed_after):
             return
-        self._expected = schedule.expected_step(findings, step, self._resumed_after, self.config) or 0
-        if self._expected and self.is_done:
+        if self.is_done:
             self.is_done, self._step = False, step + 1  # it was not called any more
-        if self._expected and self.config.address_book:
+        if self.config.address_book:
             self._addresses.open()
 
     @property
@@ -157,9 +156,6 @@ class MemoryProfiler(Lifecycle):
         """Record the step that has just ended if it is the spike that is awaited; returns whether it was."""
         spike = self._next_spike if self._is_running else None
         return spike is not None and spike.step(step + self._resumed_after, sample, is_free=self._window is None)
-
-    def _point(self, step: int) -> SchedulePoint:
-        return schedule.occurrence_at(step, self._expected, self.config) or schedule.schedule_at(step, self.config)
 
     def watch(self, model: torch.nn.Module | None, *optimizers: torch.optim.Optimizer) -> None:
         """Name the model's parameters, buffers and modules as in ``named_parameters()``, and record optimizer state."""
@@ -216,7 +212,7 @@ class MemoryProfiler(Lifecycle):
 
     def _return_to_schedule(self) -> None:
         """Go on after an interrupted call: a window that was not taken to this step ends with what was recorded."""
-        window, point = self._window, self._point(self._step)
+        window, point = self._window, self._schedule.at(self._step)
         warms_up = point.state is ScheduleState.WARMUP
         if window is None:
             if warms_up:
@@ -259,8 +255,8 @@ class MemoryProfiler(Lifecycle):
         """A finding if the run ended before the schedule; ``None`` if all windows are complete."""
         if PART in self._guard.failed:
             return None
-        steps, find, ledger = max(self._step - 1, 0), schedule.short_run_finding, self.ledger
-        return find(self.config, steps, ledger.complete, len(ledger.windows), resumed_after=self._resumed_after)
+        steps, ledger, resumed = max(self._step - 1, 0), self.ledger, self._resumed_after
+        return short_run_finding(self.config, steps, ledger.complete, len(ledger.windows), resumed_after=resumed)
 
     def _open(self) -> None:
         self._snapshots.find_history()
@@ -273,7 +269,7 @@ class MemoryProfiler(Lifecycle):
             self._begin_schedule()
 
     def _begin_schedule(self) -> None:
-        self._console.log("profiler · %s", schedule.describe_schedule(self.config, resumed_after=self._resumed_after))
+        self._console.log("profiler · %s", describe_schedule(self.config, resumed_after=self._resumed_after))
         if self.config.address_book and (missing := TorchFeature.SAVED_TENSORS.missing):
             self._console.log("profiler · %s", missing)
         self._enter_step()
@@ -291,9 +287,9 @@ class MemoryProfiler(Lifecycle):
         return busy
 
     def _leave_step(self) -> bool:
-        point = self._point(self._step)
+        point = self._schedule.at(self._step)
         if self._window is None:
-            if point.state is not ScheduleState.ACTIVE:
+            if point.state is not ScheduleState.ACTIVE and not self._gave_way:
                 self.ledger.plain_steps.append(time.perf_counter() - self._step_began)
             return False
         if self._window.is_cut:
@@ -313,7 +309,7 @@ class MemoryProfiler(Lifecycle):
         return False
 
     def _enter_step(self) -> bool:
-        point = self._point(self._step)
+        point = self._schedule.at(self._step)
         busy = point.first and point.window > 0 and self._enter_state(point.state, point.window)
         if self._window is not None and self._window.is_recording:
             self._window.begin_step(self._step + self._resumed_after)
@@ -321,7 +317,8 @@ class MemoryProfiler(Lifecycle):
             self._step_began = time.perf_counter()
         stopped = point.state is ScheduleState.STOPPED
         measured = len(self.ledger.plain_steps) == PLAIN_STEPS or not self.config.enabled
-        self.is_done = stopped and measured and self._expected < self._step and not self._snapshots.waits_for_history
+        expects = self._schedule.expected >= self._step
+        self.is_done = stopped and measured and not expects and not self._snapshots.waits_for_history
         if self.is_done:
             self._addresses.close()
         if stopped and not self._has_reported_end:
@@ -365,8 +362,8 @@ class MemoryProfiler(Lifecycle):
             self._console.warn_once("profiler: windows are recorded in the main thread; training runs in another one")
             return
         if profiler_is_busy():
-            busy = "another torch profiler is running"
-            self._console.warn_once(f"profiler: {busy} at step {self._step}; window {number} is left out", of=busy)
+            end = self._schedule.postpone(number)
+            self._console.warn_of_end("another torch profiler is running", self._step, number, end)
             return
         self._snapshots.find_history()
         self._window = Window(
@@ -398,8 +395,12 @@ class MemoryProfiler(Lifecycle):
 
     def _end_early(self, window: Window, why: str) -> None:
         """Write the steps recorded so far."""
-        self._console.warn_of_end(why, self._step, window.result)
-        if window.is_recording and window.result.steps:
+        number, steps = window.result.number, window.result.steps
+        end = f"ends after step {steps[-1]}" if steps else LEFT_OUT
+        if not steps and not window.is_too_large:
+            end = self._schedule.postpone(number)
+        self._console.warn_of_end(why, self._step, number, end)
+        if window.is_recording and steps:
             self._finish_window(window, complete=False)
             return
         if window.files is not None:

@@ -219,11 +219,11 @@ def test_a_profiler_of_the_user_goes_first(
     with caplog.at_level(logging.WARNING, "tbmem"), torch.profiler.profile() as users:
         _run(profiler, train_step, 2)
 
-    # then the user's has its records, and ours is left out with one line
+    # then the user's has its records, and ours comes later, with one line
     assert users.events()
     assert profiler.ledger.traces == []
     assert [record.getMessage() for record in caplog.records] == [
-        "profiler: another torch profiler is running at step 1; window 1 is left out"
+        "profiler: another torch profiler is running at step 1; window 1 is postponed by 1 step"
     ]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 
 from tbmem.present.lines import get_logger
-from tbmem.runtime.profiling.window_ledger import WindowResult
 from tbmem.units import format_bytes, parse_bytes
 
 
@@ -27,10 +26,9 @@ class ProfilerConsole:
         get_logger().log(logging.DEBUG if (of or line) in self._warned else logging.WARNING, "%s", line)
         self._warned.add(of or line)
 
-    def warn_of_end(self, why: str, step: int, window: WindowResult) -> None:
-        """Say once why windows end early: what a step of this run has met, and which steps are kept."""
-        end = f"ends after step {window.steps[-1]}" if window.steps else "is left out"
-        self.warn_once(f"profiler: {why} at step {step + self.resumed_after}; window {window.number} {end}", of=why)
+    def warn_of_end(self, why: str, step: int, window: int, end: str) -> None:
+        """Say once why windows end early or come later: what a step of this run has met, and what is kept."""
+        self.warn_once(f"profiler: {why} at step {step + self.resumed_after}; window {window} {end}", of=why)
 
     def warn_of_large_step(self, limit: int | str) -> None:
         """Say once that a step needs more memory than its records may: ``profiling.max_records``."""

@@ -30,6 +30,8 @@ class SchedulePoint:
     last: bool
 
 
+LEFT_OUT = "is left out"
+"""What happens to a window that is not recorded at all, in words."""
 _PREPARED = 4  # steps before an occurrence in which it must be known
 _CYCLE = (ScheduleState.WAIT, ScheduleState.WARMUP, ScheduleState.ACTIVE)
 
@@ -54,38 +56,78 @@ def schedule_at(step: int, config: ProfilingConfig) -> SchedulePoint:
     raise AssertionError("a position lies in one of the three states of its cycle")
 
 
-def is_free(steps: Iterable[int], config: ProfilingConfig) -> bool:
-    """Whether no window of the schedule overlaps steps."""
-    states = {schedule_at(step, config).state for step in steps}
-    return states <= {ScheduleState.WAIT, ScheduleState.STOPPED}
-
-
 def next_occurrence(periodic: Finding, step: int) -> int:
     """The first step in which a periodic spike is expected again, and that a window can still be prepared for."""
     last, period = periodic.evidence["member_steps"][-1], periodic.evidence["period_steps"]
     return int(last + period * max(-(-(step + _PREPARED - last) // period), 1))
 
 
-def expected_step(findings: Iterable[Finding], step: int, resumed_after: int, config: ProfilingConfig) -> int | None:
-    """The step of this run in which the first periodic spike among findings is expected, if the schedule leaves it out.
+class Schedule:
+    """The windows of one run: those of the configuration, of which some come later, and the occurrence of one spike.
 
-    ``step`` steps of this run have ended; a schedule without an end leaves none out.
+    Steps are numbered from 1 in this run.
+
+    Args:
+        config: Lengths and number of the windows.
     """
-    periodic = next((finding for finding in findings if finding.kind is FindingKind.PERIODIC), None)
-    if periodic is None or not config.repeat:
+
+    def __init__(self, config: ProfilingConfig) -> None:
+        self._config = config
+        self._postponed = self._begins = 0  # steps by which windows come later, and the first of the next cycle
+        self._late = self._attempts = 0  # the last window that was postponed, and how often
+        self.expected = 0
+        """The step in which a periodic spike is expected and recorded; 0 for none."""
+
+    def at(self, step: int) -> SchedulePoint:
+        """The state of a step."""
+        occurrence = self._occurrence_at(step)
+        if occurrence is None and step < self._begins:
+            return SchedulePoint(ScheduleState.WAIT, 0, False, False)
+        return occurrence or schedule_at(step - self._postponed, self._config)
+
+    def is_free(self, steps: Iterable[int]) -> bool:
+        """Whether no window overlaps steps."""
+        return {self.at(step).state for step in steps} <= {ScheduleState.WAIT, ScheduleState.STOPPED}
+
+    def expect(self, findings: Iterable[Finding], step: int, resumed_after: int) -> bool:
+        """Record the first periodic spike among findings when it comes again, if no window is there; whether it will.
+
+        ``step`` steps of this run have ended; a schedule without an end leaves none out.
+        """
+        periodic = next((finding for finding in findings if finding.kind is FindingKind.PERIODIC), None)
+        if periodic is None or not self._config.repeat:
+            return False
+        expected = next_occurrence(periodic, step + resumed_after) - resumed_after
+        if self.is_free(range(expected - 2, expected + 1)):
+            self.expected = expected
+        return bool(self.expected)
+
+    def postpone(self, window: int) -> str:
+        """Let a window of which nothing was recorded, and those after it, come a cycle later; returns it in words.
+
+        The same window is postponed by two cycles the next time, then by four. One that was to record a spike is left
+        out.
+        """
+        config = self._config
+        if window > config.repeat > 0:
+            return LEFT_OUT
+        self._attempts, self._late = self._attempts + 1 if window == self._late else 0, window
+        later = config.cycle << self._attempts
+        self._postponed += later
+        self._begins = 1 + config.skip_first + (window - 1) * config.cycle + self._postponed
+        expected, self.expected = self.expected, 0
+        if expected and self.is_free(range(expected - 2, expected + 1)):
+            self.expected = expected  # else a window is there now
+        return f"is postponed by {_counted(later, 'step')}"
+
+    def _occurrence_at(self, step: int) -> SchedulePoint | None:
+        """The state around a step beyond the windows: one warms up, that before it is recorded, to compare, and it."""
+        number, expected = self._config.repeat + 1, self.expected
+        if expected and step == expected - 2:
+            return SchedulePoint(ScheduleState.WARMUP, number, True, True)
+        if expected and expected - 1 <= step <= expected:
+            return SchedulePoint(ScheduleState.ACTIVE, number, step < expected, step == expected)
         return None
-    expected = next_occurrence(periodic, step + resumed_after) - resumed_after
-    return expected if is_free(range(expected - 2, expected + 1), config) else None
-
-
-def occurrence_at(step: int, expected: int, config: ProfilingConfig) -> SchedulePoint | None:
-    """The state around a step beyond the schedule: one warms up, that before it is recorded, to compare, and it."""
-    number = config.repeat + 1
-    if expected and step == expected - 2:
-        return SchedulePoint(ScheduleState.WARMUP, number, True, True)
-    if expected and expected - 1 <= step <= expected:
-        return SchedulePoint(ScheduleState.ACTIVE, number, step < expected, step == expected)
-    return None
 
 
 def describe_schedule(config: ProfilingConfig, *, resumed_after: int = 0) -> str:

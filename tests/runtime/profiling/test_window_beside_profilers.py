@@ -71,7 +71,7 @@ def _has_stacks(trace: Path) -> bool:
     ("start", "stop", "windows", "said"),
     [
         (1, 8, [[2, 3], [5, 6]], "no stacks"),  # on all the time
-        (2, 2, [[5, 6]], "window 1 is left out"),  # within a recorded step
+        (2, 2, [[5, 6], [8]], "window 1 is postponed by 3 steps"),  # within a recorded step
         (3, 4, [[2], [5, 6]], "window 1 ends after step 2"),  # across the end of a window
         (1, 2, [[2, 3], [5, 6]], "no stacks"),  # across its start
     ],

@@ -36,7 +36,7 @@ def check(mine):
     assert any(event.get("name") == "aten::addmm" for event in json.load(open(folder + "/mine.json"))["traceEvents"])
     print("MINE IS WHOLE")
 
-def run(before=lambda step: None, after=lambda step: None, steps=14, **sections):
+def run(before=lambda step: None, after=lambda step: None, steps=20, **sections):
     sections = {"profiling": {"repeat": 2}, **sections}
     with tbmem.MemoryCallback(run={"logdir": folder, "name": "run"}, **sections) as memory:
         for step in range(1, steps + 1):
@@ -88,10 +88,10 @@ def _windows(folder: Path) -> int:
         (PLAIN, 5, 5, 2, "at step 5; window 1 ends after step 4"),
         (STACKS, 5, 5, 2, "at step 5; window 1 ends after step 4"),
         (OLD, 5, 5, 2, "at step 5; window 1 ends after step 4"),
-        (PLAIN, 3, 3, 1, "at step 3; window 1 is left out"),  # in the warm-up
-        (PLAIN, 4, 4, 1, "at step 4; window 1 is left out"),
-        (PLAIN, 1, 5, 1, "running at step 2; window 1 is left out"),  # begins before, ends within
-        (STACKS, 6, 8, 1, "at step 6; window 1 ends after step 5"),  # begins within, ends in the next warm-up
+        (PLAIN, 3, 3, 2, "at step 3; window 1 is postponed by 6 steps"),  # in the warm-up
+        (PLAIN, 4, 4, 2, "at step 4; window 1 is postponed by 6 steps"),
+        (PLAIN, 1, 5, 2, "running at step 2; window 1 is postponed by 6 steps"),  # begins before, ends within
+        (STACKS, 6, 8, 2, "at step 6; window 1 ends after step 5"),  # begins within, ends in the next warm-up
     ],
 )
 def test_the_program_profiles_some_steps(
@@ -100,7 +100,7 @@ def test_the_program_profiles_some_steps(
     # when the program profiles its own steps under the default configuration
     output = run(AROUND.format(make=make, first=first, last=last))
 
-    # then it goes on and has its trace, tbmem says in one line what it left out, and later windows are whole
+    # then it goes on and has its trace, tbmem says in one line what came of its window, and has both of its own
     assert "MINE IS WHOLE" in output
     assert output.count("torch profiler") == (2 if last == 8 else 1)  # another line for the window at step 8
     assert said in output
@@ -117,8 +117,8 @@ check(mine)
 """)
 
     assert "MINE IS WHOLE" in output
-    assert "window 1 is left out" in output
-    assert _windows(tmp_path) == 1
+    assert "window 1 is postponed by 6 steps" in output
+    assert _windows(tmp_path) == 2
 
 
 def test_a_profiler_in_another_thread_waits_for_the_step_to_end(run: Run, tmp_path: Path) -> None:
