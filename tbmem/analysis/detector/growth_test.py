@@ -158,7 +158,8 @@ class GrowthTest:
 
     def _follow(self, trend: Trend, mark: LowWaterMark) -> Change | None:
         if mark.level > trend.last.level + _GOES_ON * trend.growth:
-            trend.last, self.slack = mark, 0.0
+            trend.go_on(mark, self.marks.at(trend.scale))
+            self.slack = 0.0
             is_open = trend.state is TrendState.OPEN and mark.tick >= self._not_before
             is_outgrown = trend.state is TrendState.EXPLAINED and trend.is_outgrown
             if is_outgrown or (is_open and trend.keeps_its_pace):

@@ -11,6 +11,8 @@ from itertools import pairwise
 from tbmem.analysis.detector.low_water_marks import LowWaterMark, LowWaterMarks
 
 _FLAT = 0.02  # share of the growth by which a mark may lie above the first one and still be before the trend
+_SLOW = 0.15  # share of its pace up to which what came before has not been the growth yet: caches that fill, noise
+_AFTER = 4  # marks that it must have had since
 _OUTGROWN = 2.0  # factor by which explained growth must have gone on, in bytes and in steps, to be suspected again
 _PACE = 0.5
 """Share of its pace at which unexplained growth must have gone on to be suspected again, or have gone on before it."""
@@ -55,11 +57,7 @@ class Trend:
     @classmethod
     def over(cls, marks: Sequence[LowWaterMark], scale: int, known: LowWaterMarks) -> Trend:
         """The trend that climbing marks of a scale show; ``known``: all that are remembered."""
-        first, growth = marks[0], marks[-1].level - marks[0].level
-        for mark in marks:
-            if mark.level - marks[0].level > _FLAT * growth:
-                break
-            first = mark
+        first = _start_of(marks)
         trend = cls(first, marks[-1], scale, len(marks))
         before = known.before(first)
         trend.climbed_before = before is None or trend.climbs_as_well(before)
@@ -67,7 +65,7 @@ class Trend:
 
     def climbs_as_well(self, before: LowWaterMark) -> bool:
         """Whether the level rose from an earlier mark to its first one at half its pace at least."""
-        pace = self.growth / max(self.last.point.step - self.first.point.step, 1)
+        pace = _pace(self.first, self.last)
         lasted = self.first.point.step - before.point.step
         return self.first.level - before.level >= _PACE * pace * lasted
 
@@ -89,6 +87,12 @@ class Trend:
     def up_to(self, mark: LowWaterMark) -> Trend:
         """The trend as far as a later mark, which is finer than its own, if it has gone on until there."""
         return replace(self, last=mark) if mark.level > self.last.level else self
+
+    def go_on(self, mark: LowWaterMark, marks: Sequence[LowWaterMark]) -> None:
+        """Extend it to a mark, the last of ``marks``; where these reach back, they may show that it began later."""
+        self.last = mark
+        if self.state is not TrendState.LEAK and marks[0].step <= self.first.step:
+            self.first = _start_of([each for each in marks if each.step >= self.first.step] or [self.first])
 
     def join(self, other: Trend) -> None:
         """Extend it by the same growth seen over more steps."""
@@ -128,6 +132,25 @@ class Trend:
         """Whether it has gone on beyond what explained it."""
         level, step = self.outgrown_at
         return self.last.level > level and self.last.step > step
+
+
+def _start_of(marks: Sequence[LowWaterMark]) -> LowWaterMark:
+    """The last mark before growth began: at the level of the first one, or where the pace changed from next to none."""
+    growth, begin = marks[-1].level - marks[0].level, 0
+    while begin + 1 < len(marks) and marks[begin + 1].level - marks[0].level <= _FLAT * growth:
+        begin += 1
+    part = marks[begin:]
+    pace = _pace(part[0], part[-1])
+    # the farthest below a straight line from the first to the last
+    below = [part[0].level + pace * (mark.point.step - part[0].point.step) - mark.level for mark in part]
+    bend = below.index(max(below))
+    is_late = 0 < bend <= len(part) - _AFTER and _pace(part[0], part[bend]) <= _SLOW * _pace(part[bend], part[-1])
+    return part[bend] if is_late else part[0]
+
+
+def _pace(first: LowWaterMark, last: LowWaterMark) -> float:
+    """Bytes per judged step from one mark to a later one."""
+    return (last.level - first.level) / max(last.point.step - first.point.step, 1)
 
 
 def since(step: int, *, may_be_earlier: bool) -> str:

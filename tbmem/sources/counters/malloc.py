@@ -28,6 +28,9 @@ steps old in a run of some hundred, not a hundred."""
 INTERVAL = 0.02
 """Seconds between two readings after that, however cheap they are, as between two of the resident peak: a sample of
 both takes 0.1 to 0.15 ms during a training run, which is 2 % of a step of 6 ms."""
+_SHORT_SHARE, _SHORT_CREDIT = 0.01, 0.1
+"""Share of the time after that, until readings that are not dear have taken so many seconds in all: in a run of some
+seconds whose leak begins in the middle, half a dozen readings of 0.5 ms would else be all that shows it."""
 _NOT_DEAR_MEANWHILE = 0.3e-3
 """Seconds that a reading may take which another thread makes within a step."""
 _UNLIMITED = sys.maxsize
@@ -101,7 +104,8 @@ class MallocHeap:
         if self._has_credit(lower):
             self._skips_left, pause = int(lower / _SHARE_OF_A_STEP), lower / _EARLY_SHARE
         else:
-            pause = lower / _SHARE_OF_TIME
+            is_short = self._spent < _SHORT_CREDIT and lower <= _NOT_DEAR
+            pause = lower / (_SHORT_SHARE if is_short else _SHARE_OF_TIME)
             self._skips_left, self.rest = _UNLIMITED, max(pause, self._interval)
         self._not_before = began + max(pause, self.rest)
         return _new_reading(DeviceReading, (*figures, *_NO_MORE))

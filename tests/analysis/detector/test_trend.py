@@ -7,8 +7,8 @@ import random
 import pytest
 from scipy.stats import kendalltau
 
-from tbmem.analysis.detector.low_water_marks import LowWaterMark
-from tbmem.analysis.detector.trend import climbs, is_explained, is_line, kendall, rises_regularly, tau_for
+from tbmem.analysis.detector.low_water_marks import LowWaterMark, LowWaterMarks
+from tbmem.analysis.detector.trend import Trend, climbs, is_explained, is_line, kendall, rises_regularly, tau_for
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -96,3 +96,45 @@ def test_one_growing_tensor_is_told_from_longer_sequences_when_there_are_enough_
 def test_where_allocations_are_not_counted_nothing_is_explained() -> None:
     marks = grown([None] * 24, list(range(100, 124)))
     assert not is_explained(marks[12:], marks)
+
+
+def _marks(levels: list[float], block: int = 4) -> list[LowWaterMark]:
+    """Marks of blocks of so many steps, from step 1 on."""
+    return [LowWaterMark(level, block * at + 1, block * (at + 1)) for at, level in enumerate(levels)]
+
+
+@pytest.mark.parametrize(
+    ("levels", "first"),
+    [
+        ([0, 10, 20, 30, 40, 50, 60, 70], 0),
+        ([0, 0, 0, 0, 10, 20, 30, 40], 3),
+        ([0, 0, 1, 2, 2, 3, 3, 23, 43, 63, 83, 103], 6),
+        ([0, 0, 0, 10, 10, 20, 20, 30, 30, 40], 2),
+        ([0, 6, 12, 18, 24, 30, 50, 70, 90, 110], 0),
+        ([0, 10, 12, 14, 16, 18, 20, 22, 200, 400], 0),
+        ([0, 30, 60, 80, 95, 105, 110, 112], 0),
+    ],
+    ids=["line", "flat before", "caches before", "stairs", "slower before", "too few since", "slows down"],
+)
+def test_growth_begins_where_its_pace_has_been_next_to_none_before(levels: list[float], first: int) -> None:
+    marks = _marks(levels)
+    assert Trend.over(marks, 0, LowWaterMarks()).first == marks[first]
+
+
+def test_what_it_has_grown_by_shows_later_where_it_began() -> None:
+    # given growth by a little, as a cache fills, that is suspected when a leak has just begun
+    marks = _marks([0, 4, 4, 6, 8, 8, 28, 48, 68, 88, 108, 128])
+    trend = Trend.over(marks[:8], 0, LowWaterMarks())
+    assert trend.first == marks[0]
+    # when it goes on
+    trend.go_on(marks[-1], marks)
+    # then
+    assert trend.first == marks[5]
+    assert trend.last == marks[-1]
+
+
+def test_marks_that_do_not_reach_back_to_where_it_began_do_not_move_that() -> None:
+    marks = _marks([0, 10, 20, 30, 40, 50, 50, 50, 50, 60, 70, 80])
+    trend = Trend.over(marks[:6], 0, LowWaterMarks())
+    trend.go_on(marks[-1], marks[4:])
+    assert trend.first == marks[0]

@@ -159,6 +159,22 @@ def test_on_a_slow_machine_there_are_enough_readings_for_a_verdict_all_the_same(
     assert sum(_readings(slow, clock, steps=600, seconds=1e-3)) < 40
 
 
+def test_a_leak_in_the_second_half_of_a_short_run_is_seen_in_some_dozen_readings() -> None:
+    # given steps of 5 ms, of which the first 150 have used what readings may take at the beginning
+    clock = _Clock()
+    malloc = _SlowMalloc(clock, 0.14e-3)
+    heap = MallocHeap(malloc, clock, clock)
+    assert sum(_readings(heap, clock, steps=150, seconds=5e-3)) > 140
+    # when what leaks makes a reading take 0.5 ms
+    malloc.seconds = 0.5e-3
+    readings = _readings(heap, clock, steps=150, seconds=5e-3)
+    # then
+    assert sum(readings) >= 15
+    # and in the minute after that no more than 0.1 s and its share of the time
+    more = sum(_readings(heap, clock, steps=12_000, seconds=5e-3))
+    assert more * 0.5e-3 < 0.1 + 0.0035 * 60
+
+
 def test_what_is_rationed_reads_again_when_it_is_due() -> None:
     # given
     clock = _Clock()
@@ -245,10 +261,13 @@ def test_it_tells_how_long_it_rests() -> None:
     # when it may still be read at every step
     _readings(heap, clock, steps=200, seconds=330e-6)
     at_first = heap.rest
-    # and when what it may take at the beginning is spent
+    # and when what it may take at the beginning is spent, and what it may in a short run
     _readings(heap, clock, steps=1_000, seconds=330e-6)
+    in_a_short_run = heap.rest
+    _readings(heap, clock, steps=60_000, seconds=330e-6)
     # then
     assert at_first == 0
+    assert in_a_short_run == 0.02
     assert heap.rest == pytest.approx(90e-6 / 0.003)
 
 
