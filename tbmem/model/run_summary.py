@@ -88,7 +88,7 @@ class RunSummary(HtmlDisplay):
     out_of_memory: bool = False
 
     def __repr__(self) -> str:
-        lines = [f"Summary of {self.folder}: {self.steps} steps in {format_duration(self.seconds)}"]
+        lines = [f"Summary of {self.folder}: {self.steps} steps in a run of {format_duration(self.seconds)}"]
         lines += [f"  {peak.device}: peak {format_bytes(peak.bytes)} in step {peak.step}" for peak in self.peaks]
         lines += [f"  {verdict.device}: {verdict.kind.label}: {verdict.message}" for verdict in self.verdicts]
         return "\n".join(lines)

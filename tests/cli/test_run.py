@@ -357,7 +357,7 @@ def test_a_spike_in_a_recorded_step_is_told(count: int, seconds: float, limit: s
     done = _run(tmp_path, "profiling.enabled=true", f"profiling.max_records={limit}", "--", script)
     # then
     verdict = next(line for line in done.stderr.splitlines() if "verdict" in line)
-    assert "SPIKE · step 5 needed +" in verdict
+    assert "SPIKE · step 5 took +" in verdict
     if seconds:
         assert "in step 5, of this tbmem" in done.stderr  # the run's peak, which is the program's
     else:

@@ -42,7 +42,7 @@ def spike(sample: MemorySample, event: ExcursionEvent, running: RunningAt = _UNK
     steps = f"step {first}" if first == last else f"steps {first} to {last}"
     verb = "held" if channel is Channel.ALLOCATED else "reached"
     reached = f"{verb} {_level(channel, excursion)}, the usual is {format_bytes(excursion.usual)}"
-    message = f"{steps}{note} {_needed(excursion, seen)}{_kept(excursion)}{_held_after(event)}: it {reached}"
+    message = f"{steps}{note} {_needed(channel, excursion, seen)}{_held_after(event)}: it {reached}"
     file, sources = excursion.confirmation
     message += _left_out(excursion)
     # a recording names what the step held, better than what was running when a look at the stack came
@@ -94,12 +94,19 @@ def _level(channel: Channel, excursion: Excursion) -> str:
     return f"{name}{format_bytes(excursion.peak)}"
 
 
-def _needed(excursion: Excursion, seen: Mapping[str, int]) -> str:
-    """``'needed +33.00 GiB (73 %) more than usual'``; ``'needed at least ...'`` where it is what looks have seen."""
-    # what the resident peak shows of a step depends on what malloc had kept free
-    needed = seen.get("needed_bytes")
-    at_least = "" if needed is None else "at least "
-    return f"needed {at_least}{_more(needed or excursion.height, excursion.usual)} more than usual"
+def _needed(channel: Channel, excursion: Excursion, seen: Mapping[str, int]) -> str:
+    """``'needed +33.00 GiB (73 %) more than usual'``; ``'needed at least ...'`` where it is what looks have seen.
+
+    What the resident peak shows of a step depends on what malloc had kept free, and in which pieces.
+    """
+    if needed := seen.get("needed_bytes"):
+        kept = _kept(replace(excursion, kept=max(needed - (excursion.peak - excursion.usual), 0)))
+        return f"needed at least {_more(needed, excursion.usual)} more than usual{kept}"
+    more = _more(excursion.height, excursion.usual)
+    if channel is not Channel.HOST:
+        return f"needed {more} more than usual"
+    note = "" if excursion.confirmation.sources.largest else " (its tensors may have needed less)"
+    return f"took {more} more memory than usual{_kept(excursion)}{note}"
 
 
 def _more(height: int, usual: int) -> str:

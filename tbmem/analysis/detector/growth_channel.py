@@ -207,7 +207,7 @@ class GrowthChannel:
         level = round(trend.last.level + self._block.splice.bytes)
         is_from_the_start = trend.first.tick <= _FEW_BLOCKS * self.block_steps
         may_be_earlier = trend.climbed_before or is_from_the_start
-        base = trend.first.step if may_be_earlier else trend.stood_until
+        base = trend.first.step if may_be_earlier else self._last_before(trend, rate if gap == 1 else 0.0)
         began = base if may_be_earlier else base + 1
         return Suspicion(
             device=sample.device,
@@ -225,6 +225,13 @@ class GrowthChannel:
             from_the_start=is_from_the_start,
             rises=self._few_rises(trend),
         )
+
+    def _last_before(self, trend: Trend, rate: float) -> int:
+        """The last step before a trend of so many bytes per step, within the block of its first mark."""
+        base = trend.stood_until
+        lasted = trend.last.point.step - trend.first.point.step - (base - trend.first.step)
+        too_many = lasted - round(trend.growth / rate) if rate > 0 else 0
+        return base + too_many if 0 < too_many <= self.block_steps << trend.scale else base
 
     def _gap(self) -> int:
         """Steps between two rises of what is never given back."""

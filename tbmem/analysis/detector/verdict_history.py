@@ -31,8 +31,9 @@ def worst_spike(spikes: Sequence[Finding]) -> Finding:
         return worst
     is_few = len(steps) <= _NAMED
     others = f"{len(steps)}: steps {', '.join(map(str, steps))}" if is_few else f"more than {_NAMED}"
-    told = f" · the largest of {others}{_needs(spikes) if is_few and _are_measured(spikes) else ''}"
-    return replace(worst, message=f"{worst.message}{told}")
+    if not _are_measured(spikes):
+        return replace(worst, message=f"{worst.message} · the highest of {others}")
+    return replace(worst, message=f"{worst.message} · the largest of {others}{_needs(spikes) if is_few else ''}")
 
 
 def _largest(spikes: Sequence[Finding]) -> Finding:
@@ -130,8 +131,10 @@ class VerdictHistory:
         size = int(largest.evidence.get(key, 0))
         if periodic.evidence[key] >= _ALIKE * size:
             return periodic
-        told = f"needed {'at least ' * is_measured}{format_signed(size)} more than usual"
-        message = f"{periodic.message} · the largest was step {largest.first_step}, which {told}"
+        told = (
+            f"needed at least {format_signed(size)} more" if is_measured else f"took {format_signed(size)} more memory"
+        )
+        message = f"{periodic.message} · the largest was step {largest.first_step}, which {told} than usual"
         return replace(periodic, message=message, evidence={**periodic.evidence, "largest_step": largest.first_step})
 
     def note_period(self, channel: Channel, periodic: Excursion) -> bool:

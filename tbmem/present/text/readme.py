@@ -172,8 +172,8 @@ class Recorded(NamedTuple):
 
 def run_lines(report: RunReport, recorded: Sequence[Recorded]) -> list[str]:
     """The summary of a run for a terminal."""
-    lasted = f" in {format_duration(report.seconds)}" if report.steps else ""
-    lines = [f"run {report.name}: {report.steps} steps{lasted}, {report.status.sentence}"]
+    lasted = f" of {format_duration(report.seconds)}" if report.steps else ""
+    lines = [f"run {report.name}{lasted}: {report.steps} steps, {report.status.sentence}"]
     reported = [finding for finding in standing(report.findings) if not finding.kind.is_quiet]
     lines += _verdicts(report, {finding.message for finding in reported})
     lines += [peak_line(peak, several_ranks=len(report.ranks) > 1) for peak in report.peaks]

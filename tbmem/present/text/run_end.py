@@ -79,13 +79,13 @@ def look_command(summary: RunSummary) -> str:
 
 
 def heading_line(summary: RunSummary) -> str:
-    """``'30 steps in 12.3 s'``, and how the run ended if not in order."""
+    """``'30 steps in a run of 12.3 s'``, and how the run ended if not in order."""
     status = end_status(summary.exception, summary.out_of_memory)
     ended = "" if status.standing is Standing.ENDED else f", {status.text}"
     steps = f"{summary.steps} step{'' if summary.steps == 1 else 's'}"
     rank = f" on rank {summary.rank}" if summary.rank else ""
     advice = "" if summary.steps or ended else f": {WHAT_COUNTS}"
-    return f"{steps}{rank} in {format_duration(summary.seconds)}{ended}{advice}"
+    return f"{steps}{rank} in a run of {format_duration(summary.seconds)}{ended}{advice}"
 
 
 def peak_line(peak: Peak, several_ranks: bool = False) -> str:

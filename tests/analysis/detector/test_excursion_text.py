@@ -44,7 +44,8 @@ def test_the_sentence_names_the_figures_of_the_samples() -> None:
 
     [spike] = [one for one in findings[:-1] if one.kind is FindingKind.SPIKE]
     assert spike.message == (
-        "step 45 needed +573.00 MiB (109 %) more than usual: it reached a resident peak of 1.07 GiB, the usual is"
+        "step 45 took +573.00 MiB (109 %) more memory than usual (its tensors may have needed less): it reached a"
+        " resident peak of 1.07 GiB, the usual is"
         " 527.00 MiB"
     )
     figures = {name: spike.evidence[name] for name in ("peak_bytes", "usual_bytes", "height_bytes")}
@@ -71,7 +72,8 @@ def test_a_spike_that_still_holds_something_is_told_by_its_peak() -> None:
     # then it is one finding, with both figures
     [spike] = [one for one in findings[:-1] if one.kind is FindingKind.SPIKE]
     assert spike.message == (
-        "step 45 needed +561.00 MiB (104 %) more than usual, +53.00 MiB of it still held at its end: it reached a"
+        "step 45 took +561.00 MiB (104 %) more memory than usual (its tensors may have needed less), +53.00 MiB of it"
+        " still held at its end: it reached a"
         " resident peak of 1.07 GiB, the usual is 539.00 MiB"
     )
     assert spike.evidence["channel"] == "host"
@@ -103,7 +105,9 @@ def test_a_spike_says_what_looks_have_seen_it_allocate() -> None:
     findings = detector.update_all(_run_with_a_spike())
     # then
     [spike] = [one for one in findings if one.kind is FindingKind.SPIKE]
-    assert "step 45 needed at least +600.00 MiB (114 %) more than usual: it reached a " in spike.message
+    assert (
+        "step 45 needed at least +600.00 MiB (114 %) more than usual, 27.00 MiB of it in memory that " in spike.message
+    )
     assert (spike.evidence["allocated_bytes"], spike.evidence["needed_bytes"]) == (620 * MIB, 600 * MIB)
 
 
@@ -137,7 +141,7 @@ def test_a_step_that_only_looks_have_seen_high_is_a_spike_beside_another() -> No
         "step 55 needed at least +400.00 MiB (76 %) more than usual, 400.00 MiB of it in memory that malloc had kept"
         " free: it reached a "
     )
-    assert detector.verdict().message.endswith(" · the largest of 2: steps 45, 55")
+    assert detector.verdict().message.endswith(" · the highest of 2: steps 45, 55")
 
 
 def test_an_evaluation_that_needs_more_is_mentioned_by_a_stable_run() -> None:
@@ -149,7 +153,7 @@ def test_an_evaluation_that_needs_more_is_mentioned_by_a_stable_run() -> None:
     # then
     [spike] = [one for one in findings if one.kind is FindingKind.SPIKE]
     assert spike.severity is Severity.INFO
-    assert spike.message.startswith("step 45 (in an evaluation: the model was in eval mode) needed +573.00 MiB ")
+    assert spike.message.startswith("step 45 (in an evaluation: the model was in eval mode) took +573.00 MiB ")
     assert spike.evidence["phase"] == "evaluation"
     assert "smaller batches in evaluations" in spike.advice
     verdict = detector.verdict()
@@ -160,7 +164,7 @@ def test_an_evaluation_that_needs_more_is_mentioned_by_a_stable_run() -> None:
 def test_a_spike_of_several_steps_names_the_first_and_the_last() -> None:
     samples = [one._replace(host_peak_rss=1100 * MIB) if one.step == 46 else one for one in _run_with_a_spike()]
 
-    assert judge(samples)[-1].message.startswith("steps 45 to 46 needed +573.00 MiB ")
+    assert judge(samples)[-1].message.startswith("steps 45 to 46 took +573.00 MiB ")
 
 
 def test_what_malloc_has_kept_of_earlier_steps_may_hold_more_of_a_spike() -> None:
@@ -168,7 +172,10 @@ def test_what_malloc_has_kept_of_earlier_steps_may_hold_more_of_a_spike() -> Non
 
     finding = excursion_text.spike(_run_with_a_spike()[45], ExcursionEvent(45, Channel.HOST, excursion, updated=True))
 
-    assert " more than usual, and up to 99.00 MiB more in what malloc has kept of earlier steps: it" in finding.message
+    assert (
+        " more memory than usual, and up to 99.00 MiB more in what malloc has kept of earlier steps (its"
+        in finding.message
+    )
     assert finding.evidence["may_be_more_bytes"] == 99 * MIB
     assert finding.evidence["height_bytes"] == 573 * MIB
 
@@ -186,7 +193,7 @@ def test_a_spike_that_was_recorded_names_what_its_recording_shows() -> None:
     found = excursion_text.spike(sample, ExcursionEvent(60, Channel.HOST, excursion, None), running)
     # then: not what was running when a look at the stack came
     assert found.message == (
-        "step 11 needed +573.00 MiB (109 %) more than usual: it reached a resident peak of 1.07 GiB, the usual is"
+        "step 11 took +573.00 MiB (109 %) more memory than usual: it reached a resident peak of 1.07 GiB, the usual is"
         " 527.00 MiB, without 1.00 MiB that tbmem had added by then · beyond what its window's other steps held:"
         " 500.00 MiB by me/train.py:12 loss_of (aten::mm), 70.00 MiB by others"
     )

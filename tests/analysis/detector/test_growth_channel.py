@@ -127,6 +127,20 @@ def test_growth_after_a_level_that_stood_began_with_the_first_step_that_kept_som
     assert seen.judged_steps == seen.last_step - seen.began + 1
 
 
+@pytest.mark.parametrize("began", [101, 102, 103, 104])
+def test_within_a_block_whose_levels_differ_the_growth_tells_where_it_began(began: int) -> None:
+    # given steps that end with 20 KiB more or less, but for each fourth, and 500 KiB more from one of them on
+    dice = random.Random(began)
+    noise = [0 if step % 4 == 1 else 20 * KIB + dice.randrange(400) for step in range(1, began + 60)]
+    levels = [BASE + 500 * KIB * max(step + 1 - began, 0) + noise[step - 1] for step in range(1, began + 60)]
+    channel = make_channel(patience=10_000)
+    # when
+    seen = suspicion(channel, channel.extend(range(1, len(levels) + 1), levels))
+    # then, to a step
+    assert began - 1 <= seen.began <= began
+    assert not seen.may_be_earlier
+
+
 @pytest.mark.parametrize("per_step", [2 * KIB, 6 * KIB, 8 * MIB])
 @pytest.mark.parametrize("freed", [0, 8])
 def test_growth_that_was_there_with_the_first_steps_that_were_judged_may_be_earlier(per_step: int, freed: int) -> None:

@@ -40,7 +40,7 @@ def test_the_highest_spike_is_the_worst_whatever_came_last() -> None:
         history.add(each)
     # then it is the verdict, which names the steps of both
     worst = history.severe(fragmented=False)
-    assert worst == replace(highest, message=" · the largest of 2: steps 40, 80")
+    assert worst == replace(highest, message=" · the highest of 2: steps 40, 80")
 
 
 def test_an_evaluation_is_no_verdict_but_is_noted() -> None:
@@ -57,7 +57,7 @@ def test_an_evaluation_is_no_verdict_but_is_noted() -> None:
     noted = history.noted()
     assert noted is not None
     assert noted.first_step == 89
-    assert noted.message == " · the largest of more than 5"
+    assert noted.message == " · the highest of more than 5"
     # and with the spike that is the verdict
     history.add(spike)
     for each in evaluations:
@@ -125,7 +125,7 @@ def test_a_period_names_the_largest_of_its_spikes_if_that_is_not_the_last(is_kno
     # when
     named = history.with_largest(found(FindingKind.PERIODIC, 60, 130 if is_known else 100, 75))
     # then
-    told = "needed at least +90.00 MiB more" if is_known else "needed +120.00 MiB more"
+    told = "needed at least +90.00 MiB more" if is_known else "took +120.00 MiB more memory"
     assert named.message.endswith(f" · the largest was step 40, which {told} than usual")
     assert named.evidence["largest_step"] == 40
     # and nothing where the last is the largest, or about as large
@@ -148,7 +148,8 @@ def test_a_verdict_of_several_spikes_says_what_each_allocated_where_that_is_know
     message = worst_spike(spikes).message
     # then
     each = ", which needed at least +120.00 MiB, +180.00 MiB, +60.00 MiB more than usual" if is_known else ""
-    assert message == f" · the largest of 3: steps 83, 171, 262{each}"
+    word = "largest" if is_known else "highest"
+    assert message == f" · the {word} of 3: steps 83, 171, 262{each}"
 
 
 def test_of_spikes_whose_needs_were_seen_the_largest_is_the_one_that_needed_most() -> None:

@@ -69,7 +69,7 @@ def test_the_finding_behind_spikes_so_far_is_that_of_the_end(make_sample: MakeSa
 
     assert found is not None
     assert found.first_step == 40
-    assert found.message == " · the largest of 2: steps 40, 45"
+    assert found.message == " · the highest of 2: steps 40, 45"
 
 
 def test_the_end_has_the_last_word(make_sample: MakeSample) -> None:

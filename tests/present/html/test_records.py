@@ -66,7 +66,7 @@ def test_of_a_leaks_findings_the_verdict_is_the_last_word() -> None:
 
 
 def test_a_summary_with_nothing_in_it() -> None:
-    assert text_of(BARE) == "30 steps in 12.3 s"
+    assert text_of(BARE) == "30 steps in a run of 12.3 s"
 
 
 def test_a_finding_has_the_consoles_words() -> None:

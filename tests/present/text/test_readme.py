@@ -37,7 +37,7 @@ def test_the_text_of_a_run(make_sample: MakeSample) -> None:
     story = run_report([log], "a_run", "runs/a_run", states=[state], now=1001.0)
 
     assert run_lines(story, ())[:3] == [
-        "run a_run: 70 steps in 1.7 s, running",
+        "run a_run of 1.7 s: 70 steps, running",
         "verdict GPU 0: LEAK",
         "peak GPU 0: 70.50 GiB (88 % of 80.00 GiB) in step 70",
     ]

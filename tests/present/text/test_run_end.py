@@ -61,7 +61,7 @@ BARE = replace(
 
 def test_the_lines_of_a_full_run() -> None:
     assert summary_lines(SUMMARY) == [
-        "30 steps in 12.3 s",
+        "30 steps in a run of 12.3 s",
         "verdict GPU 0: STABLE · stable between 45.00 GiB and 46.00 GiB over 29 evaluated steps",
         "peak GPU 0: 60.00 GiB (75 % of 80.00 GiB) in step 7",
         "profiler: 6 steps recorded in 2 windows · a recorded step took 3.0 times as long as a plain one"
@@ -73,24 +73,24 @@ def test_the_lines_of_a_full_run() -> None:
 
 
 def test_a_run_that_left_nothing_is_one_line() -> None:
-    assert summary_lines(BARE) == ["30 steps in 12.3 s"]
+    assert summary_lines(BARE) == ["30 steps in a run of 12.3 s"]
 
 
 @pytest.mark.parametrize(
     ("changes", "heading"),
     [
-        ({"steps": 1}, "1 step in 12.3 s"),
+        ({"steps": 1}, "1 step in a run of 12.3 s"),
         (
             {"steps": 0},
-            "0 steps in 12.3 s: a step counts where step() is called, under tbmem run where an optimizer steps",
+            "0 steps in a run of 12.3 s: a step counts where step() is called, under tbmem run where an optimizer steps",
         ),
-        ({"rank": 3}, "30 steps on rank 3 in 12.3 s"),
-        ({"exception": "ValueError"}, "30 steps in 12.3 s, ended by ValueError"),
+        ({"rank": 3}, "30 steps on rank 3 in a run of 12.3 s"),
+        ({"exception": "ValueError"}, "30 steps in a run of 12.3 s, ended by ValueError"),
         (
             {"exception": "RuntimeError", "out_of_memory": True},
-            "30 steps in 12.3 s, ran out of memory (RuntimeError)",
+            "30 steps in a run of 12.3 s, ran out of memory (RuntimeError)",
         ),
-        ({"seconds": 7800.0}, "30 steps in 2 h 10 min"),
+        ({"seconds": 7800.0}, "30 steps in a run of 2 h 10 min"),
     ],
 )
 def test_the_heading(changes: dict[str, object], heading: str) -> None:
