@@ -82,7 +82,8 @@ def test_a_run_that_left_nothing_is_one_line() -> None:
         ({"steps": 1}, "1 step in a run of 12.3 s"),
         (
             {"steps": 0},
-            "0 steps in a run of 12.3 s: a step counts where step() is called, under tbmem run where an optimizer steps",
+            "0 steps in a run of 12.3 s: a step counts where step() is called, under tbmem run where an optimizer"
+            " steps",
         ),
         ({"rank": 3}, "30 steps on rank 3 in a run of 12.3 s"),
         ({"exception": "ValueError"}, "30 steps in a run of 12.3 s, ended by ValueError"),
