@@ -70,7 +70,7 @@ def leak(
         ]
     if conclusion is None:
         parts += _place(seen, in_workers) or ["no evidence was collected: the line that holds it is not known"]
-    elif conclusion.outcome is Outcome.OPEN:
+    elif conclusion.outcome is Outcome.OPEN and conclusion.evidence.get("holder") is None:
         parts.append(f"investigated without a result: {conclusion.reason}")
     else:
         parts += [text for text in (conclusion.cause, conclusion.reason) if text]

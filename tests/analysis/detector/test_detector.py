@@ -235,17 +235,22 @@ def test_what_goes_on_beyond_its_bound_is_suspected_again() -> None:
     assert 130 < findings[0].last_step <= 160
 
 
-def test_what_stays_open_is_decided_by_patience() -> None:
+@pytest.mark.parametrize(
+    ("holder", "said"),
+    [(None, " · investigated without a result: held by"), ("list 'losses' in train()", ") · held by")],
+)
+def test_what_stays_open_is_decided_by_patience(holder: str | None, said: str) -> None:
     # given
     detector, after = suspicious()
     # when
-    assert detector.conclude(detector.suspicions[0], conclusion(Outcome.OPEN)) == ()
+    opened = conclusion(Outcome.OPEN, evidence={"holder": holder})
+    assert detector.conclude(detector.suspicions[0], opened) == ()
     findings = feed(detector, after)
     # then
     assert "leak" in kinds(findings)
     leak = next(finding for finding in findings if finding.kind is FindingKind.LEAK)
     assert leak.last_step <= 320
-    assert "investigated without a result: held by list 'losses' in train()" in leak.message
+    assert f"{said} list 'losses' in train()" in leak.message
 
 
 def test_a_conclusion_about_what_is_gone_changes_nothing() -> None:
