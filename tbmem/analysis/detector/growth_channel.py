@@ -230,7 +230,7 @@ class GrowthChannel:
         )
 
     def _last_before(self, trend: Trend, rate: float) -> int:
-        """The last step before a trend of so many bytes per step: steps that were not read may follow its first mark."""
+        """The last step before a trend of so many bytes a step: steps that were not read may follow its first mark."""
         base = trend.stood_until
         lasted = trend.last.point.step - trend.first.point.step - (base - trend.first.step)
         too_many = lasted - round(trend.growth / rate) if rate > 0 else 0
