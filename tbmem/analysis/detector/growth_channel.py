@@ -27,9 +27,7 @@ _LEAST_PART = 0.1  # a rise of the level counts as one if it is at least this pa
 _ENOUGH, _RISES = 28, 5  # readings, and regular rises among them, that are suspicious where none ever falls
 _ENOUGH_MARKS = 6  # marks that tell a rate better than finer ones that do not reach back to where the growth began
 _HALVED = 4  # marks from which on each half of a trend has a rate
-_UNREAD = (
-    0.125  # part of the steps of a trend that may have passed before it, though none was read since its first mark
-)
+_UNREAD = 0.125  # part of a trend's steps that may have passed before it, as none was read since its first mark
 _FEW_BLOCKS = 4
 """Blocks up to which growth is probably as old as the run: what a window has left is freed in the steps after it, and
 hides the beginning."""

@@ -131,10 +131,9 @@ class VerdictHistory:
         size = int(largest.evidence.get(key, 0))
         if periodic.evidence[key] >= _ALIKE * size:
             return periodic
-        told = (
-            f"needed at least {format_signed(size)} more" if is_measured else f"took {format_signed(size)} more memory"
-        )
-        message = f"{periodic.message} · the largest was step {largest.first_step}, which {told} than usual"
+        more = f"{format_signed(size)} more"
+        told = f"needed at least {more} than usual" if is_measured else f"took {more} memory than usual"
+        message = f"{periodic.message} · the largest was step {largest.first_step}, which {told}"
         return replace(periodic, message=message, evidence={**periodic.evidence, "largest_step": largest.first_step})
 
     def note_period(self, channel: Channel, periodic: Excursion) -> bool:
