@@ -24,6 +24,7 @@ _PHASES = {
 """Kind of a step, for programs and in a sentence, by whether an optimizer stepped in it."""
 _EVALUATION = "evaluation", " (in an evaluation: the model was in eval mode)"
 """The same of a step whose peak was in a call of a module that trains at other times."""
+_SHOWN = 0.04  # part of what a step needed from which on it is said that the resident peak does not show it
 _MANY_TIMES = 10  # times the usual from which on a height is not given in per cent
 _NEAR_THE_PEAK, _FOLLOWED = 0.8, 0.4
 """Parts of a spike's height from which on what looks have seen it allocate is about it: in general, and where no long
@@ -100,7 +101,8 @@ def _needed(channel: Channel, excursion: Excursion, seen: Mapping[str, int]) -> 
     What the resident peak shows of a step depends on what malloc had kept free, and in which pieces.
     """
     if needed := seen.get("needed_bytes"):
-        kept = _kept(replace(excursion, kept=max(needed - (excursion.peak - excursion.usual), 0)))
+        hidden = needed - (excursion.peak - excursion.usual)
+        kept = _kept(replace(excursion, kept=hidden if hidden > _SHOWN * needed else None))
         return f"needed at least {_more(needed, excursion.usual)} more than usual{kept}"
     more = _more(excursion.height, excursion.usual)
     if channel is not Channel.HOST:
