@@ -33,7 +33,7 @@ _SHORT_SHARE, _SHORT_CREDIT = 0.01, 0.1
 seconds whose leak begins in the middle, half a dozen readings of 0.5 ms would else be all that shows it."""
 _NOT_DEAR_MEANWHILE = 3e-3
 """Seconds that a reading at the end of a step may take for another thread to make some within one. Those take a tenth
-of it where they follow each other closely, as the counters are in the caches; ``LookSchedule`` says how many they are."""
+of it where they follow each other closely, as the counters are in the caches; ``LookSchedule`` limits their number."""
 _UNLIMITED = sys.maxsize
 
 _NO_MORE = NOTHING[2:]
