@@ -84,9 +84,8 @@ class MemoryProfiler(Lifecycle):
         self._console = ProfilerConsole(shows=console)
         self._writer = WindowWriter(self.config.keep, self.ledger, self._guard, self._console.log, on_window, findings)
         self._owns_folder, self._on_cut = False, on_cut
-        self._addresses = AddressRecorder()
+        self._addresses, self._schedule = AddressRecorder(), Schedule(self.config)
         self._window: Window | None = None
-        self._schedule = Schedule(self.config)
         self._step = self._nodes = self._step_nodes = self._resumed_after = 0
         self.is_done = False
         """Nothing is on or scheduled: ``step()`` need not be called."""

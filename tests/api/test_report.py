@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def test_a_run_is_what_the_command_prints(run: Run, finished_run: Path, tmp_path
     here, there = json.loads(result.to_json()), json.loads(as_json.out)
     assert {**here, "status_text": "", "text": ""} == {**there, "status_text": "", "text": ""}
     assert text.out.startswith(f"{result}\nwrote x/")
-    assert repr(result).startswith("run mine: 30 steps")
+    assert re.match(r"run mine of \d+\.\d s: 30 steps", repr(result))
     assert not list(tmp_path.glob("results*"))
 
 

@@ -103,7 +103,7 @@ def test_report(run: Run, tmp_path: Path) -> None:
     as_json = run("report", "runs/first", "--json")
 
     assert code == 0
-    assert "run first: 19 steps" in out
+    assert "run first of 19.0 s: 19 steps" in out
     assert "unknown: nothing for" in out
     assert (tmp_path / "x" / "latest" / "report.html").is_file()
     assert json.loads(as_json[1])["steps"] == 19

@@ -173,7 +173,7 @@ class Detector:
             return []
         findings = [finding for event in events for finding in self._report(sample, event)]
         self._feed.hidden.note(self._looks.allocated())
-        for event in self._feed.hidden_spikes(self._history.spikes):
+        for event in self._feed.hidden_spikes(self._history.spikes, self._history.is_periodic):
             findings += self._report(sample, event)
         return findings
 

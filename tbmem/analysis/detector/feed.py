@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from tbmem.analysis.detector.free_heap import FreeHeap
@@ -147,9 +147,9 @@ class SampleFeed:
         recorded = [self._spike_event(each.last_step, each) for each in self._recorded.ended(confirms)]
         return sorted([*recorded, *excursions], key=lambda event: event.excursion.first_step)
 
-    def hidden_spikes(self, reported: Sequence[Finding]) -> list[ExcursionEvent]:
+    def hidden_spikes(self, reported: Sequence[Finding], is_periodic: Callable[[int], bool]) -> list[ExcursionEvent]:
         """Spikes of the CPU, beside those reported, that needed what malloc had kept: no resident peak shows them."""
-        spikes = self.hidden.beside(reported) if self.is_cpu else []
+        spikes = self.hidden.beside(reported, is_periodic) if self.is_cpu else []
         # what malloc has kept of the reported ones is in the usual level by now
         usual = min((each.evidence.get("usual_bytes", math.inf) for each in reported), default=math.inf)
         high = [each for each in spikes if self._is_high(each, min(each.usual, usual))]

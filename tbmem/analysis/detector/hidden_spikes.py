@@ -38,12 +38,12 @@ class HiddenSpikes:
         while len(self._large) > _MOST:
             del self._large[min(self._large, key=lambda step: self._large[step].height)]
 
-    def beside(self, reported: Sequence[Finding]) -> list[Excursion]:
-        """The largest steps beside the spikes that were reported, in resident peaks, by step.
+    def beside(self, reported: Sequence[Finding], is_periodic: Callable[[int], bool]) -> list[Excursion]:
+        """The largest steps beside the spikes and periods that were reported, in resident peaks, by step.
 
         With them no more than ``EACH`` are reported of a run, and those stand apart from what the other steps needed.
         """
-        others = [each for step, each in self._large.items() if not _is_near(step, reported)]
+        others = [each for step, each in self._large.items() if not (_is_near(step, reported) or is_periodic(step))]
         others.sort(key=lambda each: -each.height)
         highest = max([*map(_need, reported), *(each.height for each in others[:1])], default=0)
         for count in range(min(EACH - len(reported), len(others)), 0, -1):

@@ -116,7 +116,7 @@ class VerdictHistory:
         """Whether a spike of its steps was reported, or one channel has a period that it fits and its own has none."""
         is_reported = bool(self._spikes_in(excursion.first_step, excursion.last_step))
         first = excursion.first_step
-        return is_reported or (channel not in self._periodic and self._is_periodic(first))
+        return is_reported or (channel not in self._periodic and self.is_periodic(first))
 
     def is_kept_of_a_spike(self, first_step: int, height: int) -> bool:
         """Whether a level that is so many bytes higher from a step on is what a spike of that step has left."""
@@ -138,7 +138,7 @@ class VerdictHistory:
 
     def note_period(self, channel: Channel, periodic: Excursion) -> bool:
         """Retract spikes that belong to a period; returns whether no other channel has shown this period before."""
-        is_news = not self._is_periodic(periodic.first_step)
+        is_news = not self.is_periodic(periodic.first_step)
         self._periodic[channel] = periodic
         members, period = periodic.members, periodic.period
         self._spikes = [spike for spike in self._spikes if not belongs(spike.first_step, members, period)]
@@ -159,12 +159,13 @@ class VerdictHistory:
     def shift(self) -> Finding | None:
         """The last shift, unless it came with an excursion that is periodic, or of which it is a small part."""
         shift = self.latest.get(FindingKind.LEVEL_SHIFT)
-        if shift is None or self._is_periodic(shift.first_step):
+        if shift is None or self.is_periodic(shift.first_step):
             return None
         return None if self.is_kept_of_a_spike(shift.first_step, _height(shift)) else shift
 
     def _spikes_in(self, first: int, last: int) -> Sequence[Finding]:
         return [spike for spike in self._spikes if spike.first_step <= last and first <= spike.last_step]
 
-    def _is_periodic(self, step: int) -> bool:
+    def is_periodic(self, step: int) -> bool:
+        """Whether a step belongs to a period that was reported."""
         return any(belongs(step, each.members, each.period) for each in self._periodic.values())

@@ -262,7 +262,7 @@ def test_a_hidden_spike_is_compared_with_what_was_usual_before_malloc_kept_the_f
     feed = SampleFeed(PatternsConfig())
     feed.take(next(iter(feed.columns([make_sample(1, 1.0, device="cpu")]))))
     hidden = Excursion(ExcursionKind.SPIKE, 155, 155, 434 * MIB, 434 * MIB, kept=18 * MIB)
-    monkeypatch.setattr(feed.hidden, "beside", lambda reported: [hidden])
+    monkeypatch.setattr(feed.hidden, "beside", lambda reported, is_periodic: [hidden])
     reported = make_finding(first_step=70, last_step=70, evidence={"usual_bytes": usual * MIB})
     # when / then
-    assert [event.excursion for event in feed.hidden_spikes([reported])] == [hidden] * is_told
+    assert [event.excursion for event in feed.hidden_spikes([reported], lambda step: False)] == [hidden] * is_told

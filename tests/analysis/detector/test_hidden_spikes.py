@@ -26,7 +26,7 @@ def hidden(allocated: dict[int, int], *reported: Finding) -> list[Excursion]:
     peaks.extend(ResidentPeak(step, USUAL, USUAL - 30 * MIB) for step in range(13, 220))
     spikes = HiddenSpikes(lambda first, last: peaks, LEAST)
     spikes.note({step: size * MIB for step, size in allocated.items()})
-    return spikes.beside(reported)
+    return spikes.beside(reported, lambda step: False)
 
 
 def test_a_step_that_needed_what_malloc_had_kept_is_a_spike_beside_one() -> None:
@@ -35,6 +35,16 @@ def test_a_step_that_needed_what_malloc_had_kept_is_a_spike_beside_one() -> None
     # then its height is what it has allocated
     assert found == [Excursion(ExcursionKind.SPIKE, 130, 130, USUAL, USUAL, kept=80 * MIB)]
     assert found[0].height == 80 * MIB
+
+
+def test_a_step_of_a_period_that_was_reported_is_no_spike_beside_one() -> None:
+    # given: evaluations of each tenth step, of which looks have seen one after malloc had kept what they need
+    peaks = ResidentPeaks()
+    peaks.extend(ResidentPeak(step, USUAL, USUAL - 30 * MIB) for step in range(13, 220))
+    spikes = HiddenSpikes(lambda first, last: peaks, LEAST)
+    spikes.note({130: 80 * MIB})
+    # then
+    assert spikes.beside([], lambda step: step % 10 == 0) == []
 
 
 def test_a_step_that_looks_have_seen_needs_no_other_spike_beside_it() -> None:
@@ -87,4 +97,4 @@ def test_one_is_remembered_after_its_resident_peak_is_forgotten() -> None:
         if step % 64 == 0:
             spikes.note({130: 80 * MIB, **dict.fromkeys(range(140, step, 10), 17 * MIB)})
     # then
-    assert [each.first_step for each in spikes.beside([spike(60)])] == [130]
+    assert [each.first_step for each in spikes.beside([spike(60)], lambda step: False)] == [130]
