@@ -221,7 +221,7 @@ class GrowthChannel:
             base=level - round(trend.growth),
             level=level,
             bytes_per_step=rate,
-            judged_steps=trend.last.point.step - trend.first.point.step - (base - trend.first.step),
+            judged_steps=trend.judged_after(base),
             gap=gap,
             from_the_start=is_from_the_start,
             rises=self._few_rises(trend),
@@ -230,7 +230,7 @@ class GrowthChannel:
     def _last_before(self, trend: Trend, rate: float) -> int:
         """The last step before a trend of so many bytes a step: steps that were not read may follow its first mark."""
         base = trend.stood_until
-        lasted = trend.last.point.step - trend.first.point.step - (base - trend.first.step)
+        lasted = trend.judged_after(base)
         too_many = lasted - round(trend.growth / rate) if rate > 0 else 0
         most = max(self.block_steps << trend.scale, int(_UNREAD * lasted))
         return base + too_many if 0 < too_many <= most else base
@@ -261,9 +261,7 @@ class GrowthChannel:
     def rate(self, trend: Trend) -> float:
         """Growth in bytes per judged step."""
         rate = growth_rate(self._points(trend))
-        if rate is not None and rate > 0:
-            return rate
-        return trend.growth / max(trend.last.point.step - trend.first.point.step, 1)
+        return rate if rate is not None and rate > 0 else trend.pace
 
     def steady_rate(self, trend: Trend) -> float | None:
         """The lower of a trend's rates in its halves, in bytes per judged step; ``None`` for too few marks.

@@ -65,9 +65,8 @@ class Trend:
 
     def climbs_as_well(self, before: LowWaterMark) -> bool:
         """Whether the level rose from an earlier mark to its first one at half its pace at least."""
-        pace = _pace(self.first, self.last)
         lasted = self.first.point.step - before.point.step
-        return self.first.level - before.level >= _PACE * pace * lasted
+        return self.first.level - before.level >= _PACE * self.pace * lasted
 
     @property
     def stood_until(self) -> int:
@@ -78,6 +77,15 @@ class Trend:
     def growth(self) -> float:
         """Bytes."""
         return self.last.level - self.first.level
+
+    @property
+    def pace(self) -> float:
+        """Bytes per judged step, from its first mark to its last one."""
+        return _pace(self.first, self.last)
+
+    def judged_after(self, step: int) -> int:
+        """Judged steps from one in the block of its first mark, or soon after that, to its last mark."""
+        return self.last.point.step - self.first.point.step - (step - self.first.step)
 
     @property
     def is_short(self) -> bool:
@@ -91,8 +99,11 @@ class Trend:
     def go_on(self, mark: LowWaterMark, marks: Sequence[LowWaterMark]) -> None:
         """Extend it to a mark, the last of ``marks``; where these reach back, they may show that it began later."""
         self.last = mark
-        if self.state is not TrendState.LEAK and marks[0].step <= self.first.step:
-            self.first = _start_of([each for each in marks if each.step >= self.first.step] or [self.first])
+        if self.state is TrendState.LEAK or marks[0].step > self.first.step:
+            return
+        start = _start_of([self.first, *(each for each in marks if each.step > self.first.step)])
+        if start is not self.first:
+            self.first, self.climbed_before = start, False
 
     def join(self, other: Trend) -> None:
         """Extend it by the same growth seen over more steps."""

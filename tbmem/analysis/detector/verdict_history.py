@@ -118,6 +118,10 @@ class VerdictHistory:
         first = excursion.first_step
         return is_reported or (channel not in self._periodic and self.is_periodic(first))
 
+    def is_periodic(self, step: int) -> bool:
+        """Whether a step belongs to a period that was reported."""
+        return any(belongs(step, each.members, each.period) for each in self._periodic.values())
+
     def is_kept_of_a_spike(self, first_step: int, height: int) -> bool:
         """Whether a level that is so many bytes higher from a step on is what a spike of that step has left."""
         return any(height <= _KEPT * _height(spike) for spike in self._spikes_in(first_step, first_step))
@@ -165,7 +169,3 @@ class VerdictHistory:
 
     def _spikes_in(self, first: int, last: int) -> Sequence[Finding]:
         return [spike for spike in self._spikes if spike.first_step <= last and first <= spike.last_step]
-
-    def is_periodic(self, step: int) -> bool:
-        """Whether a step belongs to a period that was reported."""
-        return any(belongs(step, each.members, each.period) for each in self._periodic.values())

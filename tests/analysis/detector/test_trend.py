@@ -131,6 +131,18 @@ def test_what_it_has_grown_by_shows_later_where_it_began() -> None:
     # then
     assert trend.first == marks[5]
     assert trend.last == marks[-1]
+    # and it is known that nothing like it was before
+    assert not trend.climbed_before
+
+
+def test_marks_of_a_coarser_scale_do_not_move_where_steady_growth_began() -> None:
+    # given growth that began between two marks of the scale on which it is followed now
+    fine, coarse = _marks([10.0 * at for at in range(24)]), _marks([20.0 * at for at in range(12)], block=8)
+    trend = Trend.over(fine[3:12], 0, LowWaterMarks())
+    # when it goes on
+    trend.go_on(coarse[-1], coarse)
+    # then
+    assert trend.first == fine[3]
 
 
 def test_marks_that_do_not_reach_back_to_where_it_began_do_not_move_that() -> None:
