@@ -27,7 +27,6 @@ _LEAST_PART = 0.1  # a rise of the level counts as one if it is at least this pa
 _ENOUGH, _RISES = 28, 5  # readings, and regular rises among them, that are suspicious where none ever falls
 _ENOUGH_MARKS = 6  # marks that tell a rate better than finer ones that do not reach back to where the growth began
 _HALVED = 4  # marks from which on each half of a trend has a rate
-_UNREAD = 0.125  # part of a trend's steps that may have passed before it, as none was read since its first mark
 _FEW_BLOCKS = 4
 """Blocks up to which growth is probably as old as the run: what a window has left is freed in the steps after it, and
 hides the beginning."""
@@ -228,12 +227,11 @@ class GrowthChannel:
         )
 
     def _last_before(self, trend: Trend, rate: float) -> int:
-        """The last step before a trend of so many bytes a step: steps that were not read may follow its first mark."""
-        base = trend.stood_until
-        lasted = trend.judged_after(base)
-        too_many = lasted - round(trend.growth / rate) if rate > 0 else 0
-        most = max(self.block_steps << trend.scale, int(_UNREAD * lasted))
-        return base + too_many if 0 < too_many <= most else base
+        """The last step before a trend of so many bytes a step: what its next mark has grown by tells."""
+        if rate <= 0:
+            return trend.stood_until
+        grown_in = max(round((trend.risen.level - trend.first.level) / rate), 1)
+        return max(trend.stood_until, trend.risen.step - grown_in)
 
     def _gap(self) -> int:
         """Steps between two rises of what is never given back."""

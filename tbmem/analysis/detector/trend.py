@@ -43,6 +43,7 @@ class Trend:
     """A range of steps in which the low-water mark rose again and again, and may go on rising."""
 
     first: LowWaterMark  # the last one before it began
+    risen: LowWaterMark  # the next one
     last: LowWaterMark  # the one at which it last went on
     scale: int  # of the marks that climbed, and on which it is followed
     blocks: int  # number of these marks
@@ -57,8 +58,8 @@ class Trend:
     @classmethod
     def over(cls, marks: Sequence[LowWaterMark], scale: int, known: LowWaterMarks) -> Trend:
         """The trend that climbing marks of a scale show; ``known``: all that are remembered."""
-        first = _start_of(marks)
-        trend = cls(first, marks[-1], scale, len(marks))
+        first, risen = _start_of(marks)
+        trend = cls(first, risen, marks[-1], scale, len(marks))
         before = known.before(first)
         trend.climbed_before = before is None or trend.climbs_as_well(before)
         return trend
@@ -101,14 +102,14 @@ class Trend:
         self.last = mark
         if self.state is TrendState.LEAK or marks[0].step > self.first.step:
             return
-        start = _start_of([self.first, *(each for each in marks if each.step > self.first.step)])
+        start, risen = _start_of([self.first, *(each for each in marks if each.step > self.first.step)])
         if start is not self.first:
-            self.first, self.climbed_before = start, False
+            self.first, self.risen, self.climbed_before = start, risen, False
 
     def join(self, other: Trend) -> None:
         """Extend it by the same growth seen over more steps."""
         if other.first.level < self.first.level and other.first.step < self.first.step:
-            self.first, self.climbed_before = other.first, other.climbed_before
+            self.first, self.risen, self.climbed_before = other.first, other.risen, other.climbed_before
         if other.last.level > self.last.level:
             self.last = other.last
         self.scale, self.blocks = other.scale, other.blocks
@@ -145,8 +146,11 @@ class Trend:
         return self.last.level > level and self.last.step > step
 
 
-def _start_of(marks: Sequence[LowWaterMark]) -> LowWaterMark:
-    """The last mark before growth began: at the level of the first one, or where the pace changed from next to none."""
+def _start_of(marks: Sequence[LowWaterMark]) -> tuple[LowWaterMark, LowWaterMark]:
+    """The last mark before growth began, and the next one.
+
+    It is at the level of the first one, or where the pace changed from next to none.
+    """
     growth, begin = marks[-1].level - marks[0].level, 0
     while begin + 1 < len(marks) and marks[begin + 1].level - marks[0].level <= _FLAT * growth:
         begin += 1
@@ -156,7 +160,8 @@ def _start_of(marks: Sequence[LowWaterMark]) -> LowWaterMark:
     below = [part[0].level + pace * (mark.point.step - part[0].point.step) - mark.level for mark in part]
     bend = below.index(max(below))
     is_late = 0 < bend <= len(part) - _AFTER and _pace(part[0], part[bend]) <= _SLOW * _pace(part[bend], part[-1])
-    return part[bend] if is_late else part[0]
+    first = bend if is_late else 0
+    return part[first], part[min(first + 1, len(part) - 1)]
 
 
 def _pace(first: LowWaterMark, last: LowWaterMark) -> float:
