@@ -1,6 +1,6 @@
 """A program's own profilers, tracers and debuggers beside tbmem, each at each moment of a run.
 
-    python benchmarks/profilers.py [--tools cProfile,memray] [--moments window,look]
+    python benchmarks/profilers.py [--tools "cProfile;memray"] [--moments window,look]
 
 Each pair is tried in a process of its own, so that a crash is seen as one. The tool's results must be whole; what tbmem
 gives up for that it says in one line. Prints the table of ``docs/profilers.md``; exit code 1 if a tool was not whole, a
