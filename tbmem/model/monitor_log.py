@@ -361,7 +361,9 @@ class MonitorLog:
 
 def not_a_log(path: str | os.PathLike[str]) -> FileFormatError:
     """The error of a file of which no line is a monitor log's."""
-    return FileFormatError(f"{Path(path)}: not a monitor log of tbmem: none of its lines can be read; give another")
+    return FileFormatError(
+        f"{Path(path)}: not a monitor log of tbmem: none of its lines can be read; give a run's folder"
+    )
 
 
 def read_monitor_log(path: str | os.PathLike[str]) -> MonitorLog:

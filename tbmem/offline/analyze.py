@@ -198,7 +198,7 @@ class Pair(NamedTuple):
         if runs:
             problems = chain(*map(problem_notes, self.names, self.states))
             steps = step_notes(self.names, self.states)
-            notes = (*notes, *problems, *peak_notes(chain(*self.states)), *steps)
+            notes = (*steps, *notes, *problems, *peak_notes(chain(*self.states)))
         return replace(comparison, before=before, after=after, runs=runs, notes=(*notes, *status))
 
     def reversed(self) -> Pair:

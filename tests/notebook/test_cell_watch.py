@@ -89,7 +89,7 @@ def test_an_optimizer_that_is_not_there_is_told(shell: Shell, tmp_path: Path, ca
         watched.end()
 
     assert caplog.messages == [
-        "no training step was seen: --step-on Adm counts none of the optimizers that stepped (SGD)"
+        "no training step was seen so far: --step-on Adm counts none of the optimizers that stepped (SGD)"
     ]
 
 

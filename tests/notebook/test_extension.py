@@ -91,7 +91,8 @@ def test_a_cell_without_steps_shows_what_it_keeps(cells: dict[str, Cell], folder
     assert "<svg" in cells["keeps"].html[0]
     assert "SHORT RUN" not in cells["keeps"].html[0]
     assert re.search(r"CPU: allocated .* before, .* after \(\+[\d.]+ MiB\) · resident peak in the cell ", memory)
-    assert "kept: +8.00 MiB by module-level list 'kept'" in memory
+    line = f"In[{list(CELLS).index('keeps') + 1}]:2  kept = [torch.zeros(1 << 18) for _ in range(8)]"
+    assert f"kept: +8.00 MiB by module-level list 'kept' in __main__ · {line}" in memory
     # and it leaves no folder: those that there are belong to the other cells
     assert {path.name for path in (folder / "logs").iterdir() if not path.name.startswith("20")} == {
         *("run", "run_2", "own", "fails", "line", "api")

@@ -11,7 +11,11 @@ _SAME_PERCENT = 1.0
 
 
 def headline(comparison: Comparison) -> dict[str, Any]:
-    """Label (``GREW``, ``SHRANK``, ``SAME``) and first sentence of a comparison; changes below 1 % are ignored."""
+    """Label and first sentence of a comparison; changes below 1 % are ignored.
+
+    ``GREW``, ``SHRANK``, ``SAME``, or ``MIXED`` where the first figure is lower and another one has grown: a limit for
+    growth applies to each.
+    """
     figures = [figure for figure in comparison.figures if abs(figure.change.growth) >= _SAME_PERCENT]
     sides = f"{comparison.after} against {comparison.before}"
     if not figures:
@@ -24,7 +28,8 @@ def headline(comparison: Comparison) -> dict[str, Any]:
     of_run = next((figure for figure in peaks if (figure.change.bytes > 0) is grew), None)
     chosen = dict.fromkeys(figure for figure in (first, of_run, opposite) if figure is not None)
     parts = [_figure_text(figure, comparison) for figure in chosen]
-    return {"label": "GREW" if grew else "SHRANK", "grew": grew, "text": f"{sides}: {'; '.join(parts)}."}
+    label = "GREW" if grew else "SHRANK" if opposite is None else "MIXED"
+    return {"label": label, "grew": label != "SHRANK", "text": f"{sides}: {'; '.join(parts)}."}
 
 
 def _figure_text(figure: Figure, comparison: Comparison) -> str:

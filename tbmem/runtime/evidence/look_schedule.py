@@ -25,7 +25,7 @@ _LONG = 1.5
 """Times as long as steps usually take, from which on a step is long: one that needs more memory mostly takes longer,
 and may be over before an ordinary look at it is due."""
 _MEASURED, _MEASURED_STEPS = 0.05, 8  # seconds, or steps, over which the duration of steps is measured at least
-_SAMPLES, _SOON, _LATER = 8, 0.05, 5.0
+SAMPLES, _SOON, _LATER = 8, 0.05, 5.0
 """Steps that are looked at from their beginning to their end, whatever they need, which tells what is usual; seconds
 between two of them, and between two more after these."""
 _AT_ONCE = 1e-9  # limit of a step that is looked at from its beginning on
@@ -53,9 +53,13 @@ class LastNumbers:
     def __len__(self) -> int:
         return len(self._ordered)
 
-    def that(self, share: float) -> float:
-        """The number that such a share of them does not exceed; 0 without any."""
-        return self._ordered[int(share * len(self._ordered))] if self._ordered else 0
+    def that(self, share: float, without: float | None = None) -> float:
+        """The number that such a share of them does not exceed, ``without`` one of them if given; 0 without any."""
+        ordered = self._ordered
+        if without in ordered:
+            ordered = list(ordered)
+            ordered.remove(without)
+        return ordered[int(share * len(ordered))] if ordered else 0
 
 
 class _Pace:
@@ -121,7 +125,7 @@ class LookSchedule:
             self._noted = step
         if limit == _AT_ONCE and step != self._pace.step:
             self._sampled, self._samples = step, self._samples + 1
-            self._next_sample = now + (_SOON if self._samples < _SAMPLES else _LATER)
+            self._next_sample = now + (_SOON if self._samples < SAMPLES else _LATER)
         lasted, usual = self._pace.lasted(step, now), self._pace.usual
         is_noted = step == self._noted or (usual is not None and lasted > _LONG * usual)
         self.is_dense = is_noted and self._has_credit()

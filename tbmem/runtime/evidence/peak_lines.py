@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tbmem.analysis.detector.detector import LooksAtPeaks
 from tbmem.model.evidence import RunningAt
-from tbmem.runtime.evidence.look_schedule import FEWEST, HALF, MOST, PAUSE, LastNumbers, LookSchedule
+from tbmem.runtime.evidence.look_schedule import FEWEST, HALF, MOST, PAUSE, SAMPLES, LastNumbers, LookSchedule
 from tbmem.runtime.evidence.module_modes import KnownModule, ModuleModes
 from tbmem.runtime.evidence.step_timer import StepTimer
 from tbmem.runtime.process.guard import Guard
@@ -52,11 +52,11 @@ class _StepPeak:
 
     began: float  # seconds, at the first look
     at: float  # seconds, at the last look
+    usually: int | None  # bytes that most of the steps before had allocated at most, if enough were looked at
     apart: float = 0.0  # seconds between two looks, at most
     looks: int = 0
     height: int = 0  # bytes above the level at the last step's end, at the highest look
     allocated: int | None = 0  # the same of allocated bytes; ``None`` where a look could not read them
-    usually: int | None = None  # bytes that most of the steps before had allocated at most, if that is known
     is_first: bool = False  # whether no step before it was looked at whole, or a window has been open in the last one
     is_whole: bool = False  # whether it was looked at from its beginning to its end
     highest: _Look | None = None  # the last one that was clearly higher than those before
@@ -70,11 +70,6 @@ class _StepPeak:
     def allocated_at_least(self) -> int | None:
         """Bytes that the highest look has seen allocated; ``None`` where too few looks tell."""
         return self.allocated if self.looks >= _ENOUGH_LOOKS else None
-
-    def beyond(self, usually: int | None) -> int | None:
-        """Bytes that the step has allocated at least beyond what steps usually do; ``usually``: as is known by now."""
-        usual, most = usually if self.usually is None else self.usually, self.allocated_at_least
-        return None if self.is_first or most is None or usual is None else most - usual
 
     @property
     def is_followed(self) -> bool:
@@ -101,13 +96,18 @@ class _Peaks:
                 self.allocated.add(last.allocated)
         if len(self.by_step) >= _STEPS:
             self._forget(next(iter(self.by_step)))
-        return self.by_step.setdefault(
-            step, _StepPeak(now, now, usually=self.usually(), is_first=not len(self.allocated))
-        )
+        usually = int(self.allocated.that(MOST)) if len(self.allocated) >= SAMPLES else None
+        return self.by_step.setdefault(step, _StepPeak(now, now, usually, is_first=not len(self.allocated)))
 
-    def usually(self) -> int | None:
-        """Bytes that most of the last steps have allocated at most, of those that were looked at whole."""
-        return int(self.allocated.that(MOST)) if len(self.allocated) >= FEWEST else None
+    def beyond_usual(self, peak: _StepPeak) -> int | None:
+        """Bytes that a step has allocated at least beyond what most of those that were looked at whole do.
+
+        Looks miss the highest moment of some. Where few were looked at before the step, later ones tell as well.
+        """
+        usually, most = peak.usually, peak.allocated_at_least
+        if usually is None and len(self.allocated) - peak.is_whole >= FEWEST:
+            usually = int(self.allocated.that(MOST, without=most if peak.is_whole else None))
+        return None if peak.is_first or most is None or usually is None else most - usually
 
     def get(self, step: int) -> _StepPeak | None:
         """What was seen of a step, if that is remembered."""
@@ -216,8 +216,7 @@ class PeakLines:
     def allocated(self, device: str) -> dict[int, int]:
         """By step what those that were high have allocated at least beyond what steps usually do, in bytes."""
         peaks = self._peaks[device]
-        usually = peaks.usually()  # of a step before which too few were looked at, the later ones tell
-        known = {step: peak.beyond(usually) for step, peak in peaks.high().items()}
+        known = {step: peaks.beyond_usual(peak) for step, peak in peaks.high().items()}
         return {step: most for step, most in known.items() if most is not None}
 
     def of_device(self, device: str) -> LooksAtPeaks:
@@ -238,7 +237,7 @@ class PeakLines:
             operator=call.name() if call is not None else "",
             is_evaluation=in_eval_mode is not None and in_eval_mode.trains,
             allocated=peak.allocated_at_least,
-            needed=peak.beyond(peaks.usually()),
+            needed=peaks.beyond_usual(peak),
             is_followed=peak.is_followed,
         )
 

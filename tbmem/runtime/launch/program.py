@@ -28,13 +28,15 @@ from tbmem.sources.torch_state.storages import model_of
 FIRST, EACH = "first", "each"
 _MAX_OTHER_STEPS = 100
 """Steps of other optimizers after which the chosen one is considered unused."""
+_TOLD_AFTER = 10
+"""Steps of other optimizers after which it is said that the chosen one has not stepped yet."""
 _MOST_SEARCHES = 4
 """Optimizers whose models are searched for: a search takes some ten milliseconds, and there may be one a layer."""
 _TWO_OPTIMIZERS = (
     "two optimizers (%s, %s): steps are counted by the first; --step-on 2, --step-on each or a class's name chooses"
     " otherwise"
 )
-_OTHERS_STEPPED = "no training step was seen: --step-on %s counts none of the optimizers that stepped (%s)%s"
+_OTHERS_STEPPED = "no training step was seen so far: --step-on %s counts none of the optimizers that stepped (%s)%s"
 _NO_OPTIMIZER = (
     "no training step was seen: no optimizer of torch stepped in this process · a loop without one, or in a process"
     " that the script starts, calls MemoryCallback.step() itself; Keras has a callback, docs/keras.md"
@@ -135,7 +137,7 @@ class StepCounter:
             if self._leader is not None:
                 get_logger().info("steps are counted by another optimizer from here on: %s", kind)
             self._leader = weakref.ref(optimizer)
-        elif self._leader is None and self._others == _MAX_OTHER_STEPS:
+        elif self._leader is None and self._others == _TOLD_AFTER:
             self.warn_of_others()  # now, not only at the end of a long training
         return is_chosen
 

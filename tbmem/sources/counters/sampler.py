@@ -141,7 +141,7 @@ class Counters:
         limit = self.limit
         if limit.counts_addresses:
             left = f"{format_bytes(limit.free)} of {format_bytes(limit.total)} of addresses are left"
-            share = f"percentages are of {format_bytes(self._host.total)}, which may be resident"
+            share = f"percentages are of what may be resident, {format_bytes(self._host.total)} now"
             notes.append(f"cpu: memory ends at {limit.name}, before the machine's does: {left}; {share}")
         return notes
 

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -78,6 +79,11 @@ class SourceFile:
         around = [one for one in statements(self.tree) if one.lineno <= line <= _last_line(one)]
         return max(reversed(around), key=lambda one: one.lineno, default=None)
 
+    def imports(self, name: str) -> bool:
+        """Whether a statement of the file imports a name from a module."""
+        found = (one for one in ast.walk(self.tree) if isinstance(one, ast.ImportFrom))
+        return any(name == (each.asname or each.name) for one in found for each in one.names)
+
 
 def _definitions(node: ast.AST, around: Definition | None) -> Iterator[Definition]:
     """The definitions in a node in the order of the file, each before those inside it."""
@@ -101,6 +107,15 @@ def notebook_cell(filename: str) -> str:
         with SuppressedErrors():  # a shell of another kind
             return str(shell.compile.format_code_name(filename)[1])
     return ""
+
+
+def notebook_cells() -> tuple[str, ...]:
+    """The temporary files of all cells that were run in this notebook, the newest first; empty outside of one."""
+    if "IPython" not in sys.modules:
+        return ()
+    cells = ((notebook_cell(name), name) for name in list(linecache.cache))
+    numbered = [(int("0" + "".join(filter(str.isdigit, cell))), name) for cell, name in cells if cell]
+    return tuple(name for _, name in sorted(numbered, reverse=True))
 
 
 class SourceCode:
@@ -159,15 +174,34 @@ class SourceCode:
         for filename in dict.fromkeys((*handle.files, *more_files)):
             within = self.scope(filename, handle)
             for search in searches:
-                lines = self._code_lines(filename, [one for one in statements(within) if search(one, handle)])
-                if lines:
-                    return lines
+                found = [one for one in statements(within) if search(one, handle)]
+                found = [one for one in found if self._denotes(filename, one, handle, through_parameter=search is adds)]
+                if found:
+                    return self._code_lines(filename, found)
         return []
+
+    def _denotes(self, filename: str, statement: ast.stmt, handle: Handle, *, through_parameter: bool) -> bool:
+        """Whether the name of a handle's variable is that variable where a statement stands.
+
+        A function with a variable of the same name hides it. With a parameter of the same name the function may have
+        been given it: accepted ``through_parameter``.
+        """
+        if handle.is_attribute:
+            return True
+        file, is_own = self.file(filename), filename in handle.files
+        around = file.function_at(statement.lineno)
+        while around is not None and not (is_own and handle.function_line in (around.first, around.node.lineno)):
+            binding = _binding(around.node, handle.root)
+            if binding is not None:
+                return binding is _Binding.PARAMETER and through_parameter
+            around = around.parent
+        return is_own or (not handle.function_line and file.imports(handle.root))
 
     def assignments(self, handle: Handle, more_files: Iterable[str] = ()) -> list[tuple[CodeLine, bool]]:
         """The lines that assign a variable, and whether the new value uses the old one."""
         for filename in dict.fromkeys((*handle.files, *more_files)):
             assigning = [one for one in statements(self.scope(filename, handle)) if _assigns(one, handle)]
+            assigning = [one for one in assigning if self._denotes(filename, one, handle, through_parameter=False)]
             if assigning:
                 return [(self.code_line(filename, one.lineno), uses_old_value(one, handle)) for one in assigning]
         return []
@@ -202,7 +236,8 @@ class SourceCode:
     def scope(self, filename: str, handle: Handle) -> ast.AST:
         """The function in which a handle's variable lives, or a whole file."""
         file = self.file(filename)
-        function = file.function_from(handle.function_line) if handle.function_line else None
+        is_own = handle.function_line and filename in handle.files
+        function = file.function_from(handle.function_line) if is_own else None
         return function.node if function is not None else file.tree
 
 
@@ -250,6 +285,34 @@ def _bound_names(node: ast.AST) -> set[str]:
     definitions = {child.name for child in nodes if isinstance(child, (*Functions, ast.ClassDef))}
     variables = {child.id for child in nodes if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)}
     return arguments | definitions | variables
+
+
+class _Binding(Enum):
+    """How a name becomes a function's own."""
+
+    PARAMETER = auto()
+    VARIABLE = auto()
+
+
+def _binding(function: ast.AST, name: str) -> _Binding | None:
+    """What a name is in a function itself; ``None`` for one of a scope around it."""
+    nodes = list(_inside(function))
+    if any(isinstance(node, (ast.Global, ast.Nonlocal)) and name in node.names for node in nodes):
+        return None
+    if any(isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == name for node in nodes):
+        return _Binding.VARIABLE
+    parameters = ast.walk(getattr(function, "args", ast.Module([], [])))
+    return _Binding.PARAMETER if any(isinstance(one, ast.arg) and one.arg == name for one in parameters) else None
+
+
+def _inside(function: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a function without those of the functions and comprehensions in it, whose names are their own."""
+    scopes = (*Functions, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+    stack = [function]
+    while stack:
+        children = [child for child in ast.iter_child_nodes(stack.pop()) if not isinstance(child, scopes)]
+        yield from children
+        stack.extend(children)
 
 
 def _targets(statement: ast.stmt) -> Iterator[ast.expr]:

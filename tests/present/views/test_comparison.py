@@ -33,7 +33,7 @@ def _compared(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, in
         ((80, 50), "SHRANK", "b against a: run peak -20.0 %, from 100.00 MiB to 80.00 MiB."),
         (
             (110, 20),
-            "SHRANK",
+            "MIXED",
             "b against a: level at the end of the run -60.0 %, from 50.00 MiB to 20.00 MiB; run peak +10.0 %, from"
             " 100.00 MiB to 110.00 MiB.",
         ),

@@ -210,6 +210,19 @@ def test_what_is_usual_is_known_later_of_a_step_before_which_few_were_looked_at(
     assert lines.allocated("cpu") == {3: 84 * MIB}
 
 
+def test_looks_that_have_missed_the_highest_moment_of_the_first_steps_do_not_make_a_later_one_higher() -> None:
+    # given a high step after four that were looked at whole, at whose highest moment no look was, and later ones
+    needs = [90 if step == 5 else 6 if step < 5 else 8 for step in range(1, 9)]
+    # then
+    assert seen(needs, is_whole=lambda step: step != 5).of_steps("cpu", [5]).needed == 82 * MIB
+
+
+def test_a_step_that_is_itself_looked_at_whole_is_not_what_is_usual() -> None:
+    lines = seen([90 if step == 4 else 6 for step in range(1, 8)])
+
+    assert lines.of_steps("cpu", [4]).needed == 84 * MIB
+
+
 @pytest.mark.parametrize(("at", "is_followed"), [(range(20), True), ([0, 1, 2, 3, 12, 13, 14, 15], False)])
 def test_a_step_is_followed_if_looks_at_it_are_never_far_apart(at: Iterable[int], is_followed: bool) -> None:
     # given

@@ -100,10 +100,10 @@ def test_a_choice_that_no_optimizer_meets_is_reported_while_there_is_time(
     for _ in range(300):
         optimizer.step()
 
-    # then it is said once, after a hundred steps, not only when the training has ended
+    # then it is said once, after ten steps, not only when the training has ended
     assert seen == []
     (warning,) = caplog.messages
-    said = "no training step was seen: --step-on Adm counts none of the optimizers that stepped (Adam)"
+    said = "no training step was seen so far: --step-on Adm counts none of the optimizers that stepped (Adam)"
     assert warning == f"{said}; did you mean Adam?"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,7 +102,7 @@ KEYS = Handle("state", path=(("key", "kept"),), function_line=TRAIN)
     ],
 )
 def test_the_line_that_adds_is_read(path: str, handle: Handle, text: str) -> None:
-    found = SourceCode().adding_lines(handle, [path])
+    found = SourceCode().adding_lines(replace(handle, files=(path,)))
 
     assert [line.text for line in found] == [text]
     assert found[0].line == number(text)
@@ -113,7 +114,7 @@ def test_a_buffer_is_filled_where_it_is_given_away_not_where_it_is_read(tmp_path
     script = tmp_path / "train.py"
     script.write_text("buffer = BytesIO()\nbuffer.seek(0)\ntorch.save(state, buffer)\nsend(buffer.getvalue())\n")
     # when
-    found = SourceCode().filling_lines(Handle("buffer"), [str(script)])
+    found = SourceCode().filling_lines(Handle("buffer", files=(str(script),)))
     # then
     assert [line.text for line in found] == ["torch.save(state, buffer)"]
 
@@ -124,6 +125,70 @@ def test_only_the_function_in_which_a_variable_lives_is_searched(path: str) -> N
     found = SourceCode().adding_lines(handle)
 
     assert [(line.text, line.function) for line in found] == [("losses.append(1)", "other")]
+
+
+HIDING = """\
+def forward(x):
+    return relu(x)
+
+
+def local():
+    x = []
+    x.append(1)
+
+
+def given(x):
+    x.append(2)
+
+
+def global_():
+    global x
+    x = [3]
+
+
+y = [relu(x) for x in batches]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "adding", "assigning"),
+    [
+        ("x = [1]\n", ["x.append(2)"], ["x = [1]", "x = [3]"]),
+        ("x = [1]\nx.append(4)\n", ["x.append(4)", "x.append(2)"], ["x = [1]", "x = [3]"]),
+    ],
+)
+def test_a_variable_of_a_module_is_not_a_functions_own_of_that_name(
+    tmp_path: Path, text: str, adding: list[str], assigning: list[str]
+) -> None:
+    # given
+    script = tmp_path / "train.py"
+    script.write_text(text + HIDING)
+    handle, sources = Handle("x", files=(str(script),)), SourceCode()
+    # then
+    assert [line.text for line in sources.adding_lines(handle)] == adding
+    assert [line.text for line, _ in sources.assignments(handle)] == assigning
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("def forward(x):\n    return relu(x)\n", []),  # another one of that name
+        ("def forward():\n    x = []\n    x.append(1)\n", []),
+        ("x = linspace(0, 1)\nplot(x)\n", []),
+        ("def keep(x, loss):\n    x.append(loss)\n", ["x.append(loss)"]),  # may have been given it
+        ("from train import x\n\ndef keep(loss):\n    x.append(loss)\n", ["x.append(loss)"]),
+        ("from train import y as x\nplot(x)\n", ["plot(x)"]),
+    ],
+)
+def test_of_another_file_only_what_may_be_the_same_variable_is_read(
+    tmp_path: Path, text: str, found: list[str]
+) -> None:
+    # given
+    own, other = tmp_path / "train.py", tmp_path / "common.py"
+    own.write_text("x = []\n")
+    other.write_text(text)
+    # then
+    assert [line.text for line in SourceCode().adding_lines(Handle("x", files=(str(own),)), [str(other)])] == found
 
 
 @pytest.mark.parametrize(
@@ -139,7 +204,9 @@ def test_only_the_function_in_which_a_variable_lives_is_searched(path: str) -> N
 def test_an_assignment_tells_whether_the_old_value_is_in_it(
     path: str, handle: Handle, text: str, is_cumulative: bool
 ) -> None:
-    found = {line.text: cumulative for line, cumulative in SourceCode().assignments(handle, [path])}
+    handle = replace(handle, files=(path,), function_line=0 if handle.is_attribute else TRAIN)
+
+    found = {line.text: cumulative for line, cumulative in SourceCode().assignments(handle)}
 
     assert found[text] is is_cumulative
 
@@ -189,5 +256,5 @@ def test_a_source_that_cannot_be_read_has_no_lines(tmp_path: Path) -> None:
     sources = SourceCode()
 
     for name in (str(broken), str(tmp_path / "absent.py"), "<string>", ""):
-        assert sources.adding_lines(Handle("x"), [name]) == []
+        assert sources.adding_lines(Handle("x", files=(name,))) == []
         assert sources.code_line(name, 3).line == 3
