@@ -199,6 +199,9 @@ class Detector:
             is_kept = channel.channel is Channel.HOST and trend.state is TrendState.EXPLAINED
             least = max(self._least_shift * trend.last.level, LARGEST_HEAP_BLOCK)
             is_small = trend.growth < least and (is_kept or self._resident.is_free_heap(channel, trend))
+            is_open = trend.state is not TrendState.EXPLAINED or self._resident.is_free_heap(channel, trend)
+            if is_open and channel.has_levelled_off(trend):
+                continue
             if is_small or comes_with(shift, trend.first.step, trend.last.step, trend.growth):
                 continue
             if channel.growth.is_material(trend) and not self._explanations.is_shown(channel, trend):

@@ -14,7 +14,7 @@ from tbmem.analysis.detector.control_variate import ControlVariate
 from tbmem.analysis.detector.forecast import Forecast, forecast
 from tbmem.analysis.detector.growth_test import MARKS_TO_JUDGE, Change, GrowthTest
 from tbmem.analysis.detector.low_water_marks import BLOCK, SCALES, LowWaterMark, StepBlock, levels
-from tbmem.analysis.detector.trend import Trend, rises_regularly
+from tbmem.analysis.detector.trend import LASTS, Trend, rises_regularly
 from tbmem.analysis.growth_rate import Point, growth_rate
 from tbmem.model.evidence import Channel, Suspicion
 from tbmem.model.sample import MemorySample
@@ -34,6 +34,7 @@ _FEW_RISES, _NEARLY_ALL = 3, 0.9
 """Rises that make no rate, and part of the growth that they must have brought: buffers that a larger batch enlarges."""
 _MARKS_EACH = 3  # for each of them, at least
 _LEAP = 2.0  # times the second largest rise
+_LEVELLED = 0.1  # part of a trend's growth below which the later half of the steps since it began has added nothing
 _RECENT = 48  # readings in which the distance of rises is looked for
 _EACH_READING = 1.25
 """Readings from one rise to the next below which nearly each rises: of the steps in between each may."""
@@ -295,6 +296,15 @@ class GrowthChannel:
         quarter = max(len(points) // 4, 1)
         before, after = (min(point.level for point in part) for part in (points[:quarter], points[-quarter:]))
         return (after - before) / max(trend.growth, 1.0)
+
+    def has_levelled_off(self, trend: Trend) -> bool:
+        """Whether a trend has added next to nothing in the later half of the steps since it began: caches that fill."""
+        now = self.growth.marks.at(0)[-1]
+        before = self.level_at((trend.first.step + now.step) // 2)
+        if before is None or now.point.step - trend.first.point.step < LASTS:
+            return False
+        later = trend.last.level - before
+        return later < _LEVELLED * trend.growth and later < self.growth.least(before)
 
     def _few_rises(self, trend: Trend) -> int:
         """By how few rises nearly all of a trend came; 0 where it came by more than a few, or has few marks."""

@@ -137,18 +137,19 @@ class GrowthTest:
     def rises_early(self, readings: Sequence[float]) -> bool:
         """Whether the readings climb as a leak does, where the marks are too few for a suspicion."""
         is_early = self.trend is None and len(self.marks.at(0)) < MARKS_TO_JUDGE and len(readings) >= ENOUGH_STEPS
-        return is_early and climbs(readings, self._least(readings[0]), _SHORT_SIGMAS)
+        return is_early and climbs(readings, self.least(readings[0]), _SHORT_SIGMAS)
 
     def is_material(self, trend: Trend) -> bool:
         """Whether growth is large enough to be reported without evidence."""
-        return trend.growth >= self._least(trend.first.level)
+        return trend.growth >= self.least(trend.first.level)
 
     def confirm(self) -> None:
         """Make the growth that stands a leak, however short it is."""
         if self.trend is not None:
             self.trend.state, self.trend.reported = TrendState.LEAK, max(self.trend.growth, self.trend.reported)
 
-    def _least(self, base: float) -> float:
+    def least(self, base: float) -> float:
+        """Bytes by which memory must grow from a level to be reported without evidence."""
         return max(self._min_growth, self._min_share * base)
 
     def _postpone(self, tick: int) -> None:
@@ -191,7 +192,7 @@ class GrowthTest:
         )
         if len(known) < _FEWEST or growth < _SUSPICIOUS_SHARE * last.level or is_decided:
             return None
-        if growth >= self._least(known[0].level):
+        if growth >= self.least(known[0].level):
             climbing = self._certain(known)
             if climbing is not None and self._make_certain(Trend.over(climbing, scale, self.marks)):
                 return Change.CERTAIN
@@ -223,12 +224,12 @@ class GrowthTest:
         count = next((size for size in range(MARKS_TO_JUDGE, len(known) + 1) if known[-size].tick <= since), None)
         for size in dict.fromkeys((count, len(known))) if count is not None else ():
             part = known[-size:]
-            if self._is_cycle(part) or not climbs(levels(part), self._least(part[0].level), _CERTAIN_SIGMAS):
+            if self._is_cycle(part) or not climbs(levels(part), self.least(part[0].level), _CERTAIN_SIGMAS):
                 continue
             if not is_explained(part, known):
                 return part
         part = since_last_fall(known)
-        least = self._least(part[0].level)
+        least = self.least(part[0].level)
         return part if part[0].tick <= since and self._is_regular(part, known, least, _CERTAIN_RISES) else None
 
     def _suspect(self, known: Sequence[LowWaterMark], scale: int) -> Sequence[LowWaterMark] | None:

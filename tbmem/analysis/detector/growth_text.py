@@ -163,16 +163,18 @@ def growing(
     sample: MemorySample, seen: Suspicion, conclusion: Conclusion | None, in_workers: WorkerCode = _NO_WORKERS
 ) -> Finding:
     """Memory grows because the workload does, or it is too early to call it a leak."""
+    still = sample.step - seen.last_step
+    stands = still >= max(_STANDS * (seen.last_step - seen.first_step), _STANDS_STEPS)
     if seen.rises:
         grows, at_once = f"rose {'once' if seen.rises == 1 else f'{seen.rises} times'}", ""
     else:
         has_leapt = seen.growth - seen.bytes_per_step * seen.judged_steps > _LEAPT * seen.growth
-        grows, at_once = f"grows by {format_bytes(seen.bytes_per_step)} per step", ", most of it at once" * has_leapt
-    so_far = f"{_SUBJECTS[seen.channel]} {grows} {_since(seen)} ({_grown(seen)} so far{at_once})"
-    still = sample.step - seen.last_step
-    stands = still >= max(_STANDS * (seen.last_step - seen.first_step), _STANDS_STEPS)
-    ended = (f"it has not gone on since step {seen.last_step}",) if stands else ()
-    message = " · ".join((so_far, *ended, *_reasons(seen, conclusion), *_place(seen, in_workers)))
+        grows = "grew" if stands else f"grows by {format_bytes(seen.bytes_per_step)} per step"
+        at_once = ", most of it at once" * has_leapt
+    grown = f"({_grown(seen)}{'' if stands else ' so far'}{at_once})"
+    ended = f" and has not gone on since step {seen.last_step}" if stands else ""
+    told = f"{_SUBJECTS[seen.channel]} {grows} {_since(seen)} {grown}{ended}"
+    message = " · ".join((told, *_reasons(seen, conclusion), *_place(seen, in_workers)))
     evidence = {**_numbers(seen), **({} if conclusion is None else conclusion.evidence)}
     evidence |= {**_additions_facts(seen, in_workers), **({"ended_step": seen.last_step} if stands else {})}
     return make_finding(FindingKind.GROWING, sample, message, evidence, seen.began)

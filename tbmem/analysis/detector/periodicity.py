@@ -79,10 +79,10 @@ class Periodicity:
         return max(heights[1:]) <= _ALIKE * min(heights)
 
 
-def even_period(steps: Sequence[int]) -> int:
-    """The distance of three steps or more that lie evenly, give or take one; 0 if they do not, or too close."""
+def even_period(steps: Sequence[int], heights: Sequence[int]) -> int:
+    """The distance of three events or more that lie evenly, or 0. Where they are alike, give or take one step."""
     distances = [after - before for before, after in pairwise(steps)]
-    is_even = len(distances) > 1 and max(distances) - min(distances) <= 1
+    is_even = len(distances) > 1 and max(distances) - min(distances) <= (max(heights) <= _ALIKE * min(heights))
     return distances[-1] if is_even and distances[-1] >= _SHORTEST else 0
 
 

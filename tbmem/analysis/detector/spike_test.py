@@ -208,7 +208,7 @@ class SpikeTest:
         if len(alike) > EACH:
             return last
         steps = tuple(each.first_step for each in alike)
-        if period := even_period(steps):
+        if period := even_period(steps, [each.height for each in alike]):
             return [*last, replace(alike[-1], kind=ExcursionKind.PERIODIC, period=period, members=steps)]
         high = sorted(records, key=lambda record: -record.height)[:EACH]
         high = [each for each in high if each.height >= LEAST_PART * highest and each.first_step not in self._told]

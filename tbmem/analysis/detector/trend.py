@@ -24,7 +24,8 @@ _RISES = 0.6  # smallest share of the marks that lie above the one before
 _LEAST_PART = 0.1  # part of the largest rise that a rise must be to count
 _EVENTS_JUMP = 0.4  # largest single rise among regular ones, as a share of the growth
 _EVEN = 0.5  # rises that differ by no more than this factor are alike
-_LASTS = 128  # judged steps from which on it is known that a trend goes on
+LASTS = 128
+"""Judged steps from which on it is known that a trend goes on."""
 _COUNTS_CLIMB = 0.6  # Kendall's tau of the live allocations from which on they count as climbing
 _WORK_GROWS = 0.05  # share by which the steps' own need must have grown to explain growth without new allocations
 
@@ -91,7 +92,7 @@ class Trend:
     @property
     def is_short(self) -> bool:
         """Whether it is not known yet that it goes on: heaps warm up, and give back what a window needed."""
-        return self.last.point.step - self.first.point.step < _LASTS
+        return self.last.point.step - self.first.point.step < LASTS
 
     def up_to(self, mark: LowWaterMark) -> Trend:
         """The trend as far as a later mark, which is finer than its own, if it has gone on until there."""

@@ -113,10 +113,12 @@ class LookSchedule:
     @property
     def limit(self) -> float | None:
         """Seconds after which a step that begins is looked at often; ``None``: not before an ordinary look at it."""
-        usual = self._pace.usual
-        if usual is None or not self._has_credit():
+        if not self._has_credit():
             return None
-        return _AT_ONCE if self._clock() >= self._next_sample else _LONG * usual
+        if self._clock() >= self._next_sample:
+            return _AT_ONCE
+        usual = self._pace.usual
+        return None if usual is None else _LONG * usual
 
     def begin_look(self, step: int, limit: float | None) -> None:
         """A look at a step follows, which has passed the ``limit`` that was set if one is given."""

@@ -57,7 +57,8 @@ class _StepPeak:
     looks: int = 0
     height: int = 0  # bytes above the level at the last step's end, at the highest look
     allocated: int | None = 0  # the same of allocated bytes; ``None`` where a look could not read them
-    is_first: bool = False  # whether no step before it was looked at whole, or a window has been open in the last one
+    is_first: bool = False  # whether no step before it was looked at, or a window has been open in the last one
+    is_early: bool = False  # whether no step before it was looked at whole: it may be the first of many as high
     is_whole: bool = False  # whether it was looked at from its beginning to its end
     highest: _Look | None = None  # the last one that was clearly higher than those before
 
@@ -92,12 +93,13 @@ class _Peaks:
         if self.by_step:
             last = next(reversed(self.by_step.values()))
             self.heights.add(last.height)
-            if last.is_whole and last.allocated is not None:
+            if last.is_whole and not last.is_first and last.allocated is not None:
                 self.allocated.add(last.allocated)
         if len(self.by_step) >= _STEPS:
             self._forget(next(iter(self.by_step)))
         usually = int(self.allocated.that(MOST)) if len(self.allocated) >= SAMPLES else None
-        return self.by_step.setdefault(step, _StepPeak(now, now, usually, is_first=not len(self.allocated)))
+        is_first, is_early = not self.by_step, not len(self.allocated)
+        return self.by_step.setdefault(step, _StepPeak(now, now, usually, is_first=is_first, is_early=is_early))
 
     def beyond_usual(self, peak: _StepPeak) -> int | None:
         """Bytes that a step has allocated at least beyond what most of those that were looked at whole do.
@@ -216,7 +218,7 @@ class PeakLines:
     def allocated(self, device: str) -> dict[int, int]:
         """By step what those that were high have allocated at least beyond what steps usually do, in bytes."""
         peaks = self._peaks[device]
-        known = {step: peaks.beyond_usual(peak) for step, peak in peaks.high().items()}
+        known = {step: peaks.beyond_usual(peak) for step, peak in peaks.high().items() if not peak.is_early}
         return {step: most for step, most in known.items() if most is not None}
 
     def of_device(self, device: str) -> LooksAtPeaks:

@@ -253,6 +253,23 @@ def test_what_stays_open_is_decided_by_patience(holder: str | None, said: str) -
     assert f"{said} list 'losses' in train()" in leak.message
 
 
+@pytest.mark.parametrize(
+    ("per_step", "steps", "verdict"),
+    [(0, 120, "growing"), (0, 320, "stable"), (1 * KIB, 320, "stable"), (8 * KIB, 320, "growing")],
+)
+def test_growth_that_has_levelled_off_is_growth_no_more(per_step: int, steps: int, verdict: str) -> None:
+    # given caches that fill in the first hundred steps, by 5 MiB, and more or less that goes on
+    levels = [HEAP + round(5 * MIB * (1 - 0.97**step)) + per_step * step for step in range(steps)]
+    detector = Detector(awaits_evidence=True)
+    feed(detector, heap(levels[:60]))
+    (suspicion,) = detector.suspicions
+    # when looks have found nothing
+    detector.conclude(suspicion, conclusion(Outcome.OPEN, step=60, reason="nothing grows"))
+    feed(detector, heap(levels)[60:])
+    # then
+    assert detector.verdict().kind.value == verdict
+
+
 def test_a_conclusion_about_what_is_gone_changes_nothing() -> None:
     # given
     detector, _ = suspicious()

@@ -43,7 +43,8 @@ def test_growth_that_stands_still_says_so(last: int, said: bool) -> None:
     # when
     found = growth_text.growing(sample, seen, None)
     # then
-    assert ("it has not gone on since step 150" in found.message) is said
+    assert (" grew since step " in found.message) is said
+    assert ("(+130.00 MiB) and has not gone on since step 150 · " in found.message) is said
 
 
 @pytest.mark.parametrize(("full_at", "said"), [(None, False), (150, False), (120, True)])

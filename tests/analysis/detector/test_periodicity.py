@@ -72,7 +72,12 @@ def test_events_at_random_in_a_short_run_are_seldom_a_beat() -> None:
     [((28, 41, 54), 13), ((28, 41, 55), 14), ((28, 41, 56), 0), ((28, 41), 0), ((), 0), ((2, 6, 10), 0)],
 )
 def test_three_that_lie_evenly(steps: tuple[int, ...], period: int) -> None:
-    assert even_period(steps) == period
+    assert even_period(steps, [100] * len(steps)) == period
+
+
+@pytest.mark.parametrize(("steps", "period"), [((91, 163, 236), 0), ((90, 163, 236), 73)])
+def test_three_of_different_heights_must_lie_evenly_to_the_step(steps: tuple[int, ...], period: int) -> None:
+    assert even_period(steps, [51, 90, 70]) == period
 
 
 def test_one_or_two_are_none() -> None:

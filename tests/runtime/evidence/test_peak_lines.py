@@ -185,6 +185,9 @@ def test_what_high_steps_allocated_beyond_the_usual_is_known_after_a_few_steps()
     assert lines.allocated("cpu") == {15: 84 * MIB}
     assert (lines.of_steps("cpu", [15]).allocated, lines.of_steps("cpu", [15]).needed) == (90 * MIB, 84 * MIB)
     assert lines.of_steps("cpu", [1]).needed is None
+    # what a spike before them has needed is said, but nobody looks for one among them
+    early = seen([90 if step == 3 else 6 for step in range(1, 20)], is_whole=lambda step: step > 3)
+    assert (early.of_steps("cpu", [3]).needed, early.allocated("cpu")) == (84 * MIB, {})
 
 
 def test_what_is_usual_is_what_most_steps_allocate() -> None:
