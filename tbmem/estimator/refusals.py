@@ -48,7 +48,7 @@ def _reason(error: BaseException) -> str:
             f" fake version with register_fake, take the model's plain path, or {REHEARSE}"
         )
     if any(words in text for words in _SHAPES):
-        return f"{kind}: {what.rstrip('.')}; is the batch that the factory returns of the shape that the model takes?"
+        return f"{kind}: {what.rstrip('.')}; is the batch of the shape that the model takes?"
     return f"{kind}: {what}"
 
 

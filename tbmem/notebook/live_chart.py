@@ -128,4 +128,4 @@ class LiveChart:
 
     def _text(self) -> str:
         lines = [step_line(row) for row in self._last.values()]
-        return "\n".join(lines) or "tbmem: no step yet"
+        return "\n".join(lines) or "tbmem: memory over time"

@@ -60,7 +60,7 @@ def test_operands_that_do_not_fit_ask_for_the_batch() -> None:
 
     line = explain(JOB, raised.value)
 
-    assert line.endswith("; is the batch that the factory returns of the shape that the model takes?")
+    assert line.endswith("; is the batch of the shape that the model takes?")
 
 
 def test_an_error_of_tbmem_is_its_own_line() -> None:

@@ -38,7 +38,7 @@ def test_a_training_loop_is_a_run(shell: Shell, tmp_path: Path) -> None:
     watched.end()
 
     assert [text.split(" in ")[0] for _, text, is_update in shell.shown if not is_update] == [
-        *("tbmem: no step yet", "5 steps", "cell")
+        *("tbmem: memory over time", "5 steps", "cell")
     ]
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["run"]
 

@@ -86,4 +86,4 @@ def _name_of(node: ast.AST | None) -> str:
         return _SYMBOLS.get(type(node.op), "")
     if isinstance(node, ast.Compare):
         return _SYMBOLS.get(type(node.ops[0]), "")
-    return "[]" if isinstance(node, ast.Subscript) else ""
+    return "indexing" if isinstance(node, ast.Subscript) else ""

@@ -44,7 +44,7 @@ def linked() -> Iterator[dict[str, Any]]:
         ("F(2)", "F"),
         ("F @ F", "@"),
         ("F < F", "<"),
-        ("F[0]", "[]"),
+        ("F[0]", "indexing"),
         ("F += F", "+"),
         ("ä = [F.softmax(\n    1,  # of two lines\n    2,\n), 'ü']", "softmax"),
         ("F.run_backward()", "the backward pass"),
