@@ -3,12 +3,15 @@
     python benchmarks/paired_overhead.py [--steps 3601] [--pairs 1] [VARIANT ...]
 
 A variant is a preset (``default``, ``light``), or settings with commas (``profiling.enabled=false``); ``plain`` is a
-second run without tbmem, which tells how far two equal processes differ. Two others show what remains when nothing is
-watched any more: ``stopped`` (a run of tbmem that was started and stopped before the first step) and ``profiled``
-(torch's profiler alone, around three steps before the first one). The plain and the other run are pinned to a core
-each, and two others of them to the other core each, so that a machine that becomes slower is so for both. Times are
-the processor's, of all threads and of the main one, in the first 30 steps and then of 300 steps each. Linux, two cores
-that are otherwise idle.
+second run without tbmem, which tells how far two equal processes differ. Others show what remains when nothing is
+watched: ``stopped`` (a run of tbmem that was started and stopped before the first step), ``profiled`` (torch's profiler
+alone, around three steps before the first one), ``threaded`` (a Python thread that was started and has ended before the
+first step) and ``waiting`` (one that waits throughout). With ``--thread`` a thread waits in the plain run as well: in a
+process with one thread glibc's malloc takes no locks, in one that has had two it does, whatever they are for.
+
+The plain and the other run are pinned to a core each, and two others of them to the other core each, so that a machine
+that becomes slower is so for both. Times are the processor's, of all threads and of the main one, in the first 30 steps
+and then of 300 steps each. Linux, two cores that are otherwise idle.
 """
 
 from __future__ import annotations
@@ -55,6 +58,14 @@ if before == "stopped":
     from tbmem import MemoryCallback
     with MemoryCallback("light", run={"logdir": sys.argv[3]}) as memory:
         memory.step()
+if before == "threaded":
+    import threading
+    thread = threading.Thread(target=lambda: None)
+    thread.start()
+    thread.join()
+if before in ("waiting", "plain-waiting"):
+    import threading
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
 if before == "profiled":
     from torch.profiler import ProfilerActivity, profile
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True, profile_memory=True, with_stack=True):
@@ -67,7 +78,7 @@ for step in range(steps + 1):
     train()
 print(*(f"{after[0] - before[0]}:{after[1] - before[1]}" for before, after in zip(times, times[1:])))
 """
-_ALONE = ("plain", "stopped", "profiled")  # variants that plain Python runs
+_ALONE = ("plain", "plain-waiting", "stopped", "profiled", "threaded", "waiting")  # variants that plain Python runs
 Times = list[tuple[float, float]]
 """Seconds of the process, and of its main thread, for each part of the run."""
 
@@ -77,6 +88,7 @@ def main() -> int:
     parser.add_argument("variants", nargs="*", default=["plain", "light", "default"], metavar="VARIANT")
     parser.add_argument("--steps", type=int, default=3600)
     parser.add_argument("--pairs", type=int, default=1, help="pairs of each variant, each on both cores in turn")
+    parser.add_argument("--thread", action="store_true", help="the plain run has a second thread, which waits")
     given = parser.parse_args()
     print(heading("paired_overhead.py: what is added to a training of small steps"))
     rows = []
@@ -84,7 +96,8 @@ def main() -> int:
         script = Path(folder) / "train.py"
         script.write_text(SCRIPT)
         for variant in given.variants:
-            pairs = [_pair(script, variant, given.steps, swapped) for swapped in (False, True) * given.pairs]
+            sides = ("plain-waiting" if given.thread else "plain", variant)
+            pairs = [_pair(script, sides, given.steps, swapped) for swapped in (False, True) * given.pairs]
             rows.append([variant, *_added(*(_mean(runs) for runs in zip(*pairs, strict=True)))])
     columns = [
         "variant",
@@ -98,10 +111,10 @@ def main() -> int:
     return 0
 
 
-def _pair(script: Path, variant: str, steps: int, swapped: bool) -> tuple[Times, Times]:
+def _pair(script: Path, sides: tuple[str, str], steps: int, swapped: bool) -> tuple[Times, Times]:
     first, second = sorted(os.sched_getaffinity(0))[:2]
     cores = (second, first) if swapped else (first, second)
-    runs = [_start(script, kind, steps, core) for kind, core in zip(("plain", variant), cores, strict=True)]
+    runs = [_start(script, kind, steps, core) for kind, core in zip(sides, cores, strict=True)]
     plain, watched = (_times(run) for run in runs)
     return plain, watched
 

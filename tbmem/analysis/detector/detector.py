@@ -196,13 +196,12 @@ class Detector:
         shift = self._history.shift()
         shift = shift if shift is not None and feed.has_shifted(Channel(shift.evidence["channel"])) else None
         for channel, trend in growing:
-            is_kept = channel.channel is Channel.HOST and trend.state is TrendState.EXPLAINED
+            is_explained, is_free = trend.state is TrendState.EXPLAINED, self._resident.is_free_heap(channel, trend)
+            is_kept = channel.channel is Channel.HOST and is_explained
             least = max(self._least_shift * trend.last.level, LARGEST_HEAP_BLOCK)
-            is_small = trend.growth < least and (is_kept or self._resident.is_free_heap(channel, trend))
-            is_open = trend.state is not TrendState.EXPLAINED or self._resident.is_free_heap(channel, trend)
-            if is_open and channel.has_levelled_off(trend):
-                continue
-            if is_small or comes_with(shift, trend.first.step, trend.last.step, trend.growth):
+            is_small = trend.growth < least and (is_kept or is_free)
+            is_over = (is_free or not is_explained) and channel.has_levelled_off(trend)
+            if is_small or is_over or comes_with(shift, trend.first.step, trend.last.step, trend.growth):
                 continue
             if channel.growth.is_material(trend) and not self._explanations.is_shown(channel, trend):
                 suspicion = channel.suspicion(trend, sample, channel.rate(trend))

@@ -57,6 +57,8 @@ def leak_growth(
     faster = resident.faster(channel, trend, seen.bytes_per_step)
     if ahead is not None and faster is not None:
         ahead = ahead.at_rate(faster)._replace(resident_rate=faster)
+    elif held is None and grown is None and resident.is_far_faster(channel, trend):
+        ahead = None
     return LeakGrowth(seen, ahead, part, held is not None)
 
 

@@ -17,6 +17,7 @@ SHARE_EXPLAINED = 0.5
 """Share of one channel's growth that another must show for it to be the same growth."""
 _PINNED = 2.0  # times the growth of what is alive by which the resident memory grows where the heap cannot shrink
 _FASTER = 1.05  # times the growth of what is alive from which on memory runs out at the rate of the resident memory
+_FAR_FASTER = 10.0  # the same where it is not known yet that it goes on, from which on nothing is forecast
 _NEW = 0.8  # share of what is allocated by which malloc's heap has grown where it is not what lay free in it
 _MUCH = 0.25  # share of the resident memory from which on its own growth is a leak's rate
 
@@ -98,6 +99,13 @@ class ResidentGrowth:
         rate, steady = self.rate(trend), self._host.steady_rate(trend)
         is_faster = steady is not None and min(rate, steady) > _FASTER * kept
         return rate if is_faster and not trend.is_short else None
+
+    def is_far_faster(self, channel: GrowthChannel, trend: Trend) -> bool:
+        """Whether the resident memory has grown by so much more that what is kept does not tell when memory ends."""
+        grown = self._host.growth_between(trend.first.step, trend.last.step)
+        if channel is not self._alive or not self._feed.is_cpu or grown is None or not trend.is_short:
+            return False
+        return grown >= max(_FAR_FASTER * trend.growth, RESIDENT_GROWTH)
 
     def level_at(self, trend: Trend) -> int:
         """The resident memory at the end of a trend, in bytes."""

@@ -117,6 +117,24 @@ def test_a_heap_that_has_just_begun_to_grow_brings_the_end_no_nearer() -> None:
     assert "resident_bytes_per_step" not in leak.evidence
 
 
+@pytest.mark.parametrize(("steps", "left"), [(80, None), (400, 8 * GIB / (640 * KIB))])
+def test_nothing_is_forecast_while_the_resident_memory_grows_far_faster_than_what_is_kept(
+    steps: int, left: float | None
+) -> None:
+    # given: 4 KiB a step are kept, by which the heap grows by 640
+    samples = heap(leaking(steps, 4 * KIB), host_rss=[800 * MIB + 640 * KIB * step for step in range(steps)])
+    detector = Detector(awaits_evidence=True)
+    feed(detector, samples[:60])
+    suspicion = next(each for each in detector.suspicions if each.channel is Channel.ALLOCATED)
+    # when
+    (leak,) = detector.conclude(suspicion, conclusion(Outcome.CONFIRMED, share=0.98))
+    feed(detector, samples[60:])
+    # then
+    assert leak.evidence["steps_left"] is None
+    assert "out of memory" not in leak.message
+    assert detector.verdict().evidence["steps_left"] == (left if left is None else pytest.approx(left, rel=0.05))
+
+
 def test_what_the_heap_took_once_brings_the_end_no_nearer() -> None:
     # given: in step 200 malloc takes 100 MiB for a larger step
     samples = [each._replace(host_rss=each.host_rss + 100 * MIB * (each.step > 200)) for each in grows_by(64 * KIB)]
