@@ -171,9 +171,9 @@ def growing(
         has_leapt = seen.growth - seen.bytes_per_step * seen.judged_steps > _LEAPT * seen.growth
         grows = "grew" if stands else f"grows by {format_bytes(seen.bytes_per_step)} per step"
         at_once = ", most of it at once" * has_leapt
-    grown = f"({_grown(seen)}{'' if stands else ' so far'}{at_once})"
+    grown = _grown(seen).rstrip(",") if stands else f"{_grown(seen)} so far"
     ended = f" and has not gone on since step {seen.last_step}" if stands else ""
-    told = f"{_SUBJECTS[seen.channel]} {grows} {_since(seen)} {grown}{ended}"
+    told = f"{_SUBJECTS[seen.channel]} {grows} {_since(seen)} ({grown}{at_once}){ended}"
     message = " · ".join((told, *_reasons(seen, conclusion), *_place(seen, in_workers)))
     evidence = {**_numbers(seen), **({} if conclusion is None else conclusion.evidence)}
     evidence |= {**_additions_facts(seen, in_workers), **({"ended_step": seen.last_step} if stands else {})}

@@ -47,6 +47,15 @@ def test_growth_that_stands_still_says_so(last: int, said: bool) -> None:
     assert ("(+130.00 MiB) and has not gone on since step 150 · " in found.message) is said
 
 
+def test_steps_that_are_not_evaluated_are_left_out_of_growth_that_stands() -> None:
+    # given
+    seen = replace(SEEN, judged_steps=100, bytes_per_step=0.4 * MIB)
+    # when
+    found = growth_text.growing(MemorySample(step=300, time=1300.0, device="cpu"), seen, None)
+    # then
+    assert "(+130.00 MiB in 100 evaluated steps of 130, most of it at once) and has not gone on since" in found.message
+
+
 @pytest.mark.parametrize(("full_at", "said"), [(None, False), (150, False), (120, True)])
 def test_what_should_have_been_full_by_now_fills_more_slowly(full_at: int | None, said: bool) -> None:
     # given growth up to step 150
