@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from functools import cached_property
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -79,6 +80,13 @@ class SourceFile:
         around = [one for one in statements(self.tree) if one.lineno <= line <= _last_line(one)]
         return max(reversed(around), key=lambda one: one.lineno, default=None)
 
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """All variables and attributes that occur in it."""
+        nodes = list(ast.walk(self.tree))
+        variables = {node.id for node in nodes if isinstance(node, ast.Name)}
+        return frozenset(variables | {node.attr for node in nodes if isinstance(node, ast.Attribute)})
+
     def imports(self, name: str) -> bool:
         """Whether a statement of the file imports a name from a module."""
         found = (one for one in ast.walk(self.tree) if isinstance(one, ast.ImportFrom))
@@ -109,20 +117,18 @@ def notebook_cell(filename: str) -> str:
     return ""
 
 
-def notebook_cells() -> tuple[str, ...]:
-    """The temporary files of all cells that were run in this notebook, the newest first; empty outside of one."""
-    if "IPython" not in sys.modules:
-        return ()
-    cells = ((notebook_cell(name), name) for name in list(linecache.cache))
-    numbered = [(int("0" + "".join(filter(str.isdigit, cell))), name) for cell, name in cells if cell]
-    return tuple(name for _, name in sorted(numbered, reverse=True))
-
-
 class SourceCode:
     """Files of the user's, each read and parsed once."""
 
     def __init__(self) -> None:
         self._files: dict[str, SourceFile] = {}
+
+    @cached_property
+    def notebook_cells(self) -> tuple[str, ...]:
+        """The temporary files of all cells that were run in this notebook, the newest first; empty outside of one."""
+        cells = ((notebook_cell(name), name) for name in list(linecache.cache) if "IPython" in sys.modules)
+        numbered = [(int("0" + "".join(filter(str.isdigit, cell))), name) for cell, name in cells if cell]
+        return tuple(name for _, name in sorted(numbered, reverse=True))
 
     def file(self, filename: str) -> SourceFile:
         """The syntax of a file."""
@@ -148,7 +154,7 @@ class SourceCode:
         inner = self.file(filename).function_from(line, name)
         around = inner.parent if inner is not None else None
         while around is not None:
-            if isinstance(around.node, Functions) and variable in _bound_names(around.node):
+            if isinstance(around.node, Functions) and _binding(around.node, variable) is not None:
                 return plain_name(around.name), around.node.lineno
             around = around.parent
         return None
@@ -172,13 +178,17 @@ class SourceCode:
 
     def _lines(self, searches: Iterable[Search], handle: Handle, more_files: Iterable[str]) -> list[CodeLine]:
         for filename in dict.fromkeys((*handle.files, *more_files)):
-            within = self.scope(filename, handle)
             for search in searches:
-                found = [one for one in statements(within) if search(one, handle)]
-                found = [one for one in found if self._denotes(filename, one, handle, through_parameter=search is adds)]
-                if found:
+                if found := self._statements_about(filename, handle, search):
                     return self._code_lines(filename, found)
         return []
+
+    def _statements_about(self, filename: str, handle: Handle, search: Search) -> list[ast.stmt]:
+        """The statements of a file that do something with what a handle denotes."""
+        if handle.root not in self.file(filename).names:
+            return []
+        found = [one for one in statements(self.scope(filename, handle)) if search(one, handle)]
+        return [one for one in found if self._denotes(filename, one, handle, through_parameter=search is adds)]
 
     def _denotes(self, filename: str, statement: ast.stmt, handle: Handle, *, through_parameter: bool) -> bool:
         """Whether the name of a handle's variable is that variable where a statement stands.
@@ -200,9 +210,7 @@ class SourceCode:
     def assignments(self, handle: Handle, more_files: Iterable[str] = ()) -> list[tuple[CodeLine, bool]]:
         """The lines that assign a variable, and whether the new value uses the old one."""
         for filename in dict.fromkeys((*handle.files, *more_files)):
-            assigning = [one for one in statements(self.scope(filename, handle)) if _assigns(one, handle)]
-            assigning = [one for one in assigning if self._denotes(filename, one, handle, through_parameter=False)]
-            if assigning:
+            if assigning := self._statements_about(filename, handle, _assigns):
                 return [(self.code_line(filename, one.lineno), uses_old_value(one, handle)) for one in assigning]
         return []
 
@@ -279,14 +287,6 @@ def own_nodes(statement: ast.AST) -> Iterator[ast.AST]:
         stack.extend(child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.stmt))
 
 
-def _bound_names(node: ast.AST) -> set[str]:
-    nodes = list(ast.walk(node))
-    arguments = {child.arg for child in nodes if isinstance(child, ast.arg)}
-    definitions = {child.name for child in nodes if isinstance(child, (*Functions, ast.ClassDef))}
-    variables = {child.id for child in nodes if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)}
-    return arguments | definitions | variables
-
-
 class _Binding(Enum):
     """How a name becomes a function's own."""
 
@@ -299,20 +299,22 @@ def _binding(function: ast.AST, name: str) -> _Binding | None:
     nodes = list(_inside(function))
     if any(isinstance(node, (ast.Global, ast.Nonlocal)) and name in node.names for node in nodes):
         return None
-    if any(isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == name for node in nodes):
+    stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    defined = {node.name for node in nodes if isinstance(node, (*Functions, ast.ClassDef))}
+    if name in stored | defined:
         return _Binding.VARIABLE
-    parameters = ast.walk(getattr(function, "args", ast.Module([], [])))
-    return _Binding.PARAMETER if any(isinstance(one, ast.arg) and one.arg == name for one in parameters) else None
+    return _Binding.PARAMETER if any(isinstance(node, ast.arg) and node.arg == name for node in nodes) else None
 
 
 def _inside(function: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a function without those of the functions and comprehensions in it, whose names are their own."""
+    """The nodes of a function, without those inside of its functions and comprehensions, whose names are their own."""
     scopes = (*Functions, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
     stack = [function]
     while stack:
-        children = [child for child in ast.iter_child_nodes(stack.pop()) if not isinstance(child, scopes)]
-        yield from children
-        stack.extend(children)
+        for child in ast.iter_child_nodes(stack.pop()):
+            yield child
+            if not isinstance(child, scopes):
+                stack.append(child)
 
 
 def _targets(statement: ast.stmt) -> Iterator[ast.expr]:

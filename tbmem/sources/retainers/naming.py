@@ -14,7 +14,7 @@ import torch
 from tbmem.model.evidence import HolderKind
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.program.ownership import is_user_class, is_user_file, plain_name, qualified_name
-from tbmem.sources.program.syntax import Handle, SourceCode, notebook_cell, notebook_cells
+from tbmem.sources.program.syntax import Handle, SourceCode, notebook_cell
 from tbmem.sources.retainers.reachability import PLAIN_LABELS, Reference, ReferenceKind, RootScope
 
 _WRAPPERS = (WeakKeyDictionary, WeakValueDictionary, WeakSet, UserDict, UserList)  # their elements are in ``data``
@@ -55,7 +55,7 @@ def _name_of_variable(
     if first.kind is ReferenceKind.GLOBAL:
         filename = scope.module or (scope.code.co_filename if scope.code is not None else "")
         module = "__main__" if notebook_cell(filename) else os.path.basename(filename)
-        files = (module == "__main__" and notebook_cells()) or (filename,)
+        files = (module == "__main__" and sources.notebook_cells) or (filename,)
         text = f"module-level {noun} {quoted} in {module}"
         return Name(text, Handle(label, False, path, files), is_user_file(filename))
     if scope.code is None and not isinstance(first.owner, Reference):
