@@ -100,7 +100,7 @@ class LiveMemory:
     """A range of memory with a named holder."""
 
     device: str
-    address: int
+    address: int  # negative for what is no tensor's storage
     bytes: int
     holder: str  # its name for the user: "list 'history' in train()", 'parameters of Net'
     part: str = ""
@@ -108,6 +108,8 @@ class LiveMemory:
 
 GRAPH_NODES = "nodes of its graph"
 """Part of what a tensor holds: autograd's nodes themselves."""
+SAVED_BY = "saved by"
+"""How the part of what a tensor holds begins that such a node has saved, before the node's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Iterable
 
-from tbmem.analysis.diagnosis.oom_holders import grown_since, holdings_of
+from tbmem.analysis.diagnosis.oom_holders import grown_since, holdings_of, seen_in_both
 from tbmem.model.cell_memory import CellLevels, CellMemory
 from tbmem.model.oom import OomHolder
 from tbmem.model.sample import MemorySample
@@ -14,7 +13,7 @@ from tbmem.runtime.process.guard import Guard
 from tbmem.sources.counters.devices import AUTO
 from tbmem.sources.counters.host import HostMemory
 from tbmem.sources.counters.sampler import Counters
-from tbmem.sources.retainers.live_memory import live_memory
+from tbmem.sources.retainers.live_memory import LiveHolders, live_memory
 from tbmem.sources.retainers.reachability import Namespaces
 
 _NOTICEABLE = 1 << 10
@@ -61,18 +60,20 @@ class CellMeter:
         self._counters.close()
 
     def _kept(self, devices: Iterable[str]) -> tuple[OomHolder, ...]:
-        held = self._holders()
-        found = [holder for device in sorted(devices) for holder in grown_since(self._held[device], held[device])]
+        before, after = self._held, self._holders()
+        if before is None or after is None:
+            return ()
+        live = before.live, after.live
+        if not (before.complete and after.complete):
+            live = seen_in_both(*live)
+        found: list[OomHolder] = []
+        for device in sorted(devices):
+            found += grown_since(*(holdings_of(memory, device, after.lines) for memory in live))
         return tuple(sorted((one for one in found if one.bytes >= _NOTICEABLE), key=lambda one: -one.bytes))
 
-    def _holders(self) -> defaultdict[str, list[OomHolder]]:
-        """What variables, models and optimizers hold, by device."""
-        found: defaultdict[str, list[OomHolder]] = defaultdict(list)
-        holders = self._guard.run("what the cell keeps", live_memory, None, self._named)
-        if holders is not None:
-            for device in {memory.device for memory in holders.live}:
-                found[device] = holdings_of(holders.live, device, holders.lines)
-        return found
+    def _holders(self) -> LiveHolders | None:
+        """What variables, models and optimizers hold; ``None`` where the search has failed."""
+        return self._guard.run("what the cell keeps", live_memory, None, self._named)
 
 
 def _levels(before: MemorySample | None, after: MemorySample) -> CellLevels:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 import torch
 
 from tbmem.runtime.cell_meter import CellMeter
 from tbmem.runtime.process.guard import Guard
+from tbmem.sources.retainers import live_memory
 from tests.conftest import MIB
 from tests.sources.fakes import FakeCuda
 
 kept: list[torch.Tensor] = []
+arrays: list[np.ndarray] = []
 
 
 def test_what_is_kept_and_what_was_needed() -> None:
@@ -39,6 +43,27 @@ def test_nothing_is_kept_where_nothing_was_made() -> None:
     meter = CellMeter(Guard())
 
     assert not [one for one in meter.end().kept if "kept" in one.name]
+
+
+def test_what_was_there_before_is_not_kept_because_the_second_search_came_further(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # given an array and a tensor that a first search has not come to
+    kept.append(torch.ones(MIB // 4))
+    arrays.append(np.ones(MIB // 8))
+    try:
+        monkeypatch.setattr(live_memory, "_TRAVERSAL", (1, 1.0))
+        meter = CellMeter(Guard())
+        monkeypatch.undo()
+        kept.append(torch.ones(MIB // 2))
+        # when
+        cell = meter.end()
+    finally:
+        kept.clear()
+        arrays.clear()
+    # then
+    assert [one.bytes for one in cell.kept if "'kept'" in one.name] == [2 * MIB]
+    assert not [one for one in cell.kept if "'arrays'" in one.name]
 
 
 def test_levels_may_be_read_meanwhile() -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tbmem.analysis.source_lines import SourceLines
-from tbmem.model.oom import GRAPH_NODES, LiveMemory, OomHolder
+from tbmem.model.oom import GRAPH_NODES, SAVED_BY, LiveMemory, OomHolder
 from tbmem.model.timeline import AllocationTimeline
 from tbmem.model.timeline_tables import BlockState
 
@@ -39,6 +39,30 @@ def grown_since(before: Iterable[OomHolder], after: Iterable[OomHolder]) -> list
     held = {holder.name: holder.bytes for holder in before}
     grown = [replace(holder, bytes=holder.bytes - held.get(holder.name, 0)) for holder in after]
     return sorted((holder for holder in grown if holder.bytes > 0), key=lambda holder: (-holder.bytes, holder.name))
+
+
+def seen_in_both(
+    before: Iterable[LiveMemory], after: Iterable[LiveMemory]
+) -> tuple[list[LiveMemory], list[LiveMemory]]:
+    """The tensors of two searches of which one has ended early, without those that only the second one has named.
+
+    Every search sees all tensors, but arrays and strings only as far as it comes: they may be older. A tensor that was
+    alive before keeps its holder. What a graph has saved for another counts where its holder has a new tensor itself.
+    """
+    earlier = {_identity(memory): memory for memory in before if _is_tensor(memory)}
+    tensors = [memory for memory in after if _is_tensor(memory)]
+    new = [memory for memory in tensors if _identity(memory) not in earlier]
+    with_new = {memory.holder for memory in new if not memory.part.startswith(SAVED_BY)}
+    kept = [earlier[_identity(memory)] for memory in tensors if _identity(memory) in earlier]
+    return list(earlier.values()), [*kept, *(memory for memory in new if memory.holder in with_new)]
+
+
+def _identity(memory: LiveMemory) -> tuple[str, int, int]:
+    return memory.device, memory.address, memory.bytes
+
+
+def _is_tensor(memory: LiveMemory) -> bool:
+    return memory.address > 0  # else an object of Python, or a node of autograd
 
 
 def holdings_of_blocks(

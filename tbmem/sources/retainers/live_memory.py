@@ -14,7 +14,7 @@ import torch
 
 from tbmem.model.address_book import StorageNote
 from tbmem.model.category import Category
-from tbmem.model.oom import GRAPH_NODES, LiveMemory
+from tbmem.model.oom import GRAPH_NODES, SAVED_BY, LiveMemory
 from tbmem.sources.gc_pause import gc_paused
 from tbmem.sources.program import introspection as plain
 from tbmem.sources.program import tracked_objects
@@ -158,7 +158,7 @@ class _Search:
             nodes = graph.add(tensor.grad_fn)
             self._add_nodes(nodes, reference)
             for node in nodes:
-                part = f"saved by {type(node).__name__}"
+                part = f"{SAVED_BY} {type(node).__name__}"
                 for saved in autograd_graph.saved(node):
                     if type(saved) in PLAIN_TENSORS:
                         self._add_notes(storages.tensor_notes(saved, Category.ACTIVATION, part), reference)

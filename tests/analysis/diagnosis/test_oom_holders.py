@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tbmem.analysis.diagnosis.oom_holders import NAMELESS, holdings_of, holdings_of_blocks
+from tbmem.analysis.diagnosis.oom_holders import NAMELESS, grown_since, holdings_of, holdings_of_blocks, seen_in_both
 from tbmem.analysis.recordings.fragmentation import pieces_of
 from tbmem.model.oom import GRAPH_NODES, LiveMemory
 from tbmem.sources.snapshot.reader import timeline_of_snapshot
@@ -98,6 +98,23 @@ def test_holders_of_live_memory_are_of_one_device_and_count_each_address_once() 
         ("tensor 'c'", 35, 1, ""),
     ]
     assert found[0].lines == ("f.py:1  a.append(x)",)
+
+
+def test_what_only_the_longer_of_two_searches_has_named_is_not_new() -> None:
+    # given a tensor with a graph and an array that are older than both searches, but named by the second one only
+    before = [_live(1, 100, "tensors without a name"), _live(2, 50, "list 'a'")]
+    found_later = [
+        _live(1, 100, "tensor 'old'"),
+        _live(-1, 400, "tensor 'old'", part=GRAPH_NODES),
+        _live(9, 30, "tensor 'old'", part="saved by MulBackward0"),
+        _live(-2, 70, "array 'x'"),
+    ]
+    # and a list that has a new tensor with a graph, beside one of before
+    added = [_live(2, 50, "list 'a'"), _live(3, 60, "list 'a'"), _live(4, 20, "list 'a'", part="saved by AddBackward0")]
+    # when
+    known, now = (holdings_of(live, "cuda:0", {}) for live in seen_in_both(before, [*found_later, *added]))
+    # then
+    assert [(one.name, one.bytes) for one in grown_since(known, now)] == [("list 'a'", 80)]
 
 
 @pytest.mark.parametrize("name", ["Yiyi-philosophy__oom_snapshot__fc31f1e", "volcengine__mem__001e30b"])
