@@ -108,7 +108,9 @@ class Counters:
             self._long = min(_LONG * (now - self.quiet_from) / len(samples), _SLOWER * self._long)
             if samples[-1].allocated is not None:
                 self._device_due = now + rest
-            readable = self._readable_at = min(self._device_due, host.read_again_at)
+            due, later = sorted((self._device_due, host.read_again_at))
+            # what is due soon after the other is read with it: a sample by itself costs as much as both
+            readable = self._readable_at = later if later - due < host.interval else due
             self.quiet_from, self.quiet_until = now, max(readable, now + self._apart) if readable > now else now
         self._ended_at = now
         return samples

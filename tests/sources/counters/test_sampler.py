@@ -431,6 +431,31 @@ def test_a_long_step_and_each_fifth_have_a_sample_of_their_own(
     assert read_at == [0, 50, 79, 108, 134]
 
 
+@pytest.mark.parametrize(
+    ("rest", "expected"),
+    [(0.02, [0, 50, 100, 150]), (0.06, [0, 60, 120, 180]), (1.0, [0, 50, 100, 150])],
+    ids=["as often", "soon after", "long after"],
+)
+def test_what_is_due_soon_after_the_other_is_read_with_it(
+    make_counters: MakeCounters, monkeypatch: pytest.MonkeyPatch, rest: float, expected: list[int]
+) -> None:
+    # given steps of 10 ms, and a host whose peak is due every 50
+    now, sampled = 1000.0, []
+    monkeypatch.setattr(time, "time", lambda: now)
+    counters = _resting(make_counters, rest)
+    host = counters._host
+    monkeypatch.setattr(host, "interval", 0.05)
+    monkeypatch.setattr(host, "read", lambda at: setattr(host, "read_again_at", at + 0.0499))
+    # when
+    for step in range(20):
+        now = 1000 + step / 100
+        if not counters.pass_over(now):
+            counters.sample(step + 1, thorough=False)
+            sampled.append(10 * step)
+    # then
+    assert sampled == expected
+
+
 def test_a_limit_that_the_program_sets_holds_for_all_of_a_sample(make_counters: MakeCounters) -> None:
     # given
     counters = make_counters("cpu")
