@@ -206,17 +206,36 @@ class Pair(NamedTuple):
         return Pair(self.names[::-1], self.analyses and self.analyses[::-1], self.states[::-1], self.found[::-1])
 
 
-def read_pair(before: Source, after: Source, *, table: CategoryTable | None = None) -> Pair:
-    """Read two recordings or runs; arguments and errors as for ``compare``."""
+def read_pair(
+    before: Source,
+    after: Source,
+    *,
+    table: CategoryTable | None = None,
+    on_skip: Callable[[str], None] = lambda reason: None,
+) -> Pair:
+    """Read two recordings or runs; arguments and errors as for ``compare``.
+
+    ``on_skip``: called with the reason, in one line, for which a recording in a folder was skipped.
+    """
     states = _states(before), _states(after)
-    try:
-        found = _analyses(before, table), _analyses(after, table)
-        first, second = _counterparts(*found)
-    except NothingFoundError:
-        if not compare_runs(*map(run_figures, states)):
-            raise
+    are_runs = bool(compare_runs(*map(run_figures, states)))
+
+    def recordings(source: Source) -> Sequence[Analysis]:
+        try:
+            return _analyses(source, table, on_skip)
+        except FileFormatError as error:
+            is_missing = isinstance(error, NothingFoundError)
+            if not are_runs or not (is_missing or _is_folder(source)):
+                raise
+            if not is_missing:
+                on_skip(str(error))
+            return ()
+
+    found = recordings(before), recordings(after)
+    if not all(found):
         names = [Path(source).name or os.fspath(source) for source in (before, after)]  # type: ignore[arg-type]
         return Pair((names[0], names[1]), None, states)  # only paths have logs
+    first, second = _counterparts(*found)
     if first.path != second.path and (first.name == second.name or (_is_folder(before) and _is_folder(after))):
         first, second = (replace(each, name=f"{Path(each.path).parent.name}/{each.name}") for each in (first, second))
     return Pair((first.name, second.name), (first, second), states, (len(found[0]), len(found[1])))
@@ -235,10 +254,10 @@ def _is_folder(source: Source) -> bool:
     return not isinstance(source, (Analysis, AllocationTimeline)) and Path(source).is_dir()
 
 
-def _analyses(source: Source, table: CategoryTable | None) -> Sequence[Analysis]:
+def _analyses(source: Source, table: CategoryTable | None, on_skip: Callable[[str], None]) -> Sequence[Analysis]:
     if isinstance(source, (Analysis, AllocationTimeline)):
         return [analyze(source, table=table)]
-    return analyze_all(source, table=table)
+    return analyze_all(source, table=table, on_skip=on_skip)
 
 
 def _counterparts(before: Sequence[Analysis], after: Sequence[Analysis]) -> tuple[Analysis, Analysis]:
