@@ -4,10 +4,11 @@
 
 A variant is a preset (``default``, ``light``), or settings with commas (``profiling.enabled=false``); ``plain`` is a
 second run without tbmem, which tells how far two equal processes differ. Others show what remains when nothing is
-watched: ``stopped`` (a run of tbmem that was started and stopped before the first step), ``profiled`` (torch's profiler
-alone, around three steps before the first one), ``threaded`` (a Python thread that was started and has ended before the
-first step) and ``waiting`` (one that waits throughout). With ``--thread`` a thread waits in the plain run as well: in a
-process with one thread glibc's malloc takes no locks, in one that has had two it does, whatever they are for.
+watched: ``stopped`` (a run of tbmem that was started and stopped before the first step), ``windowed`` (one by default
+that was stopped after ten steps, its window among them), ``profiled`` (torch's profiler alone, around three steps
+before the first one), ``threaded`` (a Python thread that was started and has ended before the first step) and
+``waiting`` (one that waits throughout). With ``--thread`` a thread waits in the plain run as well: in a process with
+one thread glibc's malloc takes no locks, in one that has had two it does, whatever they are for.
 
 The plain and the other run are pinned to a core each, and two others of them to the other core each, so that a machine
 that becomes slower is so for both. Times are the processor's, of all threads and of the main one, in the first 30 steps
@@ -58,6 +59,12 @@ if before == "stopped":
     from tbmem import MemoryCallback
     with MemoryCallback("light", run={"logdir": sys.argv[3]}) as memory:
         memory.step()
+if before == "windowed":
+    from tbmem import MemoryCallback
+    with MemoryCallback(run={"logdir": sys.argv[3]}) as memory:
+        for _ in range(10):
+            train()
+            memory.step()
 if before == "threaded":
     import threading
     thread = threading.Thread(target=lambda: None)
@@ -78,7 +85,15 @@ for step in range(steps + 1):
     train()
 print(*(f"{after[0] - before[0]}:{after[1] - before[1]}" for before, after in zip(times, times[1:])))
 """
-_ALONE = ("plain", "plain-waiting", "stopped", "profiled", "threaded", "waiting")  # variants that plain Python runs
+_ALONE = (
+    "plain",
+    "plain-waiting",
+    "stopped",
+    "windowed",
+    "profiled",
+    "threaded",
+    "waiting",
+)  # variants that plain Python runs
 Times = list[tuple[float, float]]
 """Seconds of the process, and of its main thread, for each part of the run."""
 
