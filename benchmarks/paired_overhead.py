@@ -85,15 +85,8 @@ for step in range(steps + 1):
     train()
 print(*(f"{after[0] - before[0]}:{after[1] - before[1]}" for before, after in zip(times, times[1:])))
 """
-_ALONE = (
-    "plain",
-    "plain-waiting",
-    "stopped",
-    "windowed",
-    "profiled",
-    "threaded",
-    "waiting",
-)  # variants that plain Python runs
+_ALONE = ("plain", "plain-waiting", "stopped", "windowed", "profiled", "threaded", "waiting")
+"""Variants that plain Python runs."""
 Times = list[tuple[float, float]]
 """Seconds of the process, and of its main thread, for each part of the run."""
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tbmem.cli.analyze import skipped, terminal
+from tbmem.cli.analyze import terminal
 from tbmem.cli.arguments import AsJson, MaxSize, Rules, category_table
 from tbmem.errors import UsageError
 
@@ -30,7 +30,7 @@ def command(
     from tbmem.present.lines import device_label
     from tbmem.present.text.analysis_tables import comparison_screen
 
-    pair = read_pair(before, after, table=category_table(rules), on_skip=skipped)
+    pair = read_pair(before, after, table=category_table(rules))
     comparison = pair.compared()
     excess = [] if limit is None else [figure for figure in comparison.grown if figure.change.growth > limit]
     if html is not None:

@@ -169,6 +169,8 @@ class Pair(NamedTuple):
     """Ranks from the live logs; empty without a log."""
     found: tuple[int, int] = (1, 1)
     """How many recordings each side has."""
+    skipped: tuple[str, ...] = ()
+    """Why files in a folder were passed over, one line each."""
 
     def compared(self, now: float | None = None, without: str = "(traces, snapshots)") -> Comparison:
         """Compare the first with the second.
@@ -199,46 +201,38 @@ class Pair(NamedTuple):
             problems = chain(*map(problem_notes, self.names, self.states))
             steps = step_notes(self.names, self.states)
             notes = (*steps, *notes, *problems, *peak_notes(chain(*self.states)))
-        return replace(comparison, before=before, after=after, runs=runs, notes=(*notes, *status))
+        skipped = (f"Passed over: {reason}." for reason in self.skipped)
+        return replace(comparison, before=before, after=after, runs=runs, notes=(*skipped, *notes, *status))
 
     def reversed(self) -> Pair:
         """The second first."""
-        return Pair(self.names[::-1], self.analyses and self.analyses[::-1], self.states[::-1], self.found[::-1])
+        analyses = self.analyses and self.analyses[::-1]
+        return Pair(self.names[::-1], analyses, self.states[::-1], self.found[::-1], self.skipped)
 
 
-def read_pair(
-    before: Source,
-    after: Source,
-    *,
-    table: CategoryTable | None = None,
-    on_skip: Callable[[str], None] = lambda reason: None,
-) -> Pair:
-    """Read two recordings or runs; arguments and errors as for ``compare``.
-
-    ``on_skip``: called with the reason, in one line, for which a recording in a folder was skipped.
-    """
+def read_pair(before: Source, after: Source, *, table: CategoryTable | None = None) -> Pair:
+    """Read two recordings or runs; arguments and errors as for ``compare``."""
     states = _states(before), _states(after)
-    are_runs = bool(compare_runs(*map(run_figures, states)))
+    skipped: list[str] = []
 
     def recordings(source: Source) -> Sequence[Analysis]:
         try:
-            return _analyses(source, table, on_skip)
+            return _analyses(source, table, skipped.append)
         except FileFormatError as error:
             is_missing = isinstance(error, NothingFoundError)
-            if not are_runs or not (is_missing or _is_folder(source)):
+            if not (is_missing or _is_folder(source)) or not compare_runs(*map(run_figures, states)):
                 raise
-            if not is_missing:
-                on_skip(str(error))
+            skipped.extend(() if is_missing else (str(error),))
             return ()
 
     found = recordings(before), recordings(after)
     if not all(found):
         names = [Path(source).name or os.fspath(source) for source in (before, after)]  # type: ignore[arg-type]
-        return Pair((names[0], names[1]), None, states)  # only paths have logs
+        return Pair((names[0], names[1]), None, states, skipped=tuple(skipped))  # only paths have logs
     first, second = _counterparts(*found)
     if first.path != second.path and (first.name == second.name or (_is_folder(before) and _is_folder(after))):
         first, second = (replace(each, name=f"{Path(each.path).parent.name}/{each.name}") for each in (first, second))
-    return Pair((first.name, second.name), (first, second), states, (len(found[0]), len(found[1])))
+    return Pair((first.name, second.name), (first, second), states, (len(found[0]), len(found[1])), tuple(skipped))
 
 
 def _states(source: Source) -> list[RankState]:
