@@ -140,7 +140,7 @@ def corpus() -> Path:
 def read_malloc_at_each_step(patch: pytest.MonkeyPatch) -> None:
     """For runs of few steps: the heap that thousands of tests have used is slow to read, and would be read in few."""
     for ration in ("_SHARE_OF_A_STEP", "_CREDIT"):
-        patch.setattr(malloc, ration, 1.0)
+        patch.setattr(malloc, ration, 60.0)
 
 
 MakeSample = Callable[..., MemorySample]

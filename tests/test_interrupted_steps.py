@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 
 from tbmem import MemoryCallback
 from tbmem.interruption import _OURS
+from tests.conftest import read_malloc_at_each_step
 
 WINDOWS = {"wait": 1, "warmup": 1, "active": 2, "repeat": 0}
 
@@ -101,8 +101,12 @@ def _uncounted(memory: MemoryCallback) -> int:
     return 88 - memory._steps
 
 
-def test_near_the_recursion_limit_steps_are_passed_over_and_later_ones_are_not(tmp_path: Path) -> None:
+def test_near_the_recursion_limit_steps_are_passed_over_and_later_ones_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # given a run in which step() is called with ever less room
+    read_malloc_at_each_step(monkeypatch)
+
     def deep(left: int) -> None:
         if left:
             deep(left - 1)
@@ -119,7 +123,6 @@ def test_near_the_recursion_limit_steps_are_passed_over_and_later_ones_are_not(t
     with MemoryCallback(run={"logdir": str(tmp_path)}, profiling={**WINDOWS, "wait": 20}) as memory:
         for number in range(300):
             kept.append(torch.zeros(100_000))
-            time.sleep(0.01)  # in the heap of earlier tests, and beside others, readings are rare in time
             room = 4 + number % 40
             try:
                 deep(limit - depth - room if 20 < number < 100 else 0)

@@ -205,15 +205,17 @@ class Detector:
                 continue
             if channel.growth.is_material(trend) and not self._explanations.is_shown(channel, trend):
                 suspicion = channel.suspicion(trend, sample, channel.rate(trend))
-                return growth_text.growing(
-                    sample, suspicion, self._explanations.as_it_stands(channel, trend), self._worker_code
-                )
-        lowest, highest = feed.range or (0, 0)
+                explained, stands = self._explanations.as_it_stands(channel, trend), channel.stands_still(trend)
+                return growth_text.growing(sample, suspicion, explained, self._worker_code, stands=stands)
         if shift is not None:
             return shift
+        levels, resident, noted = feed.levels, feed.resident_levels, self._history.noted()
         if feed.channels[Channel.ALLOCATED].rises_early:
-            return finding_text.too_short(sample, lowest, highest, feed.judged)
-        return finding_text.stable(sample, lowest, highest, feed.judged, self._history.noted())
+            return finding_text.too_short(sample, levels.lowest, levels.highest, feed.judged)
+        if levels.tells_of(feed.judged) or not feed.is_cpu or not resident.readings:
+            return finding_text.stable(sample, levels.lowest, levels.highest, feed.judged, noted)
+        lowest, highest, read = resident.lowest, resident.highest, levels.readings
+        return finding_text.stable(sample, lowest, highest, feed.judged, noted, malloc_read=read)
 
     def _report(self, sample: MemorySample, event: Event) -> Sequence[Finding]:
         if isinstance(event, GrowthEvent):

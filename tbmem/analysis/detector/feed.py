@@ -16,6 +16,7 @@ from tbmem.analysis.detector.recorded_peaks import Confirms, RecordedPeaks, unco
 from tbmem.analysis.detector.resident_peaks import ResidentPeak, ResidentPeaks
 from tbmem.analysis.detector.spike_test import Excursion, ExcursionEvent, ExcursionKind, SpikeTest
 from tbmem.analysis.detector.thresholds import CapacityTest, FragmentationTest
+from tbmem.analysis.growth_rate import ENOUGH_STEPS
 from tbmem.config.schema import PatternsConfig
 from tbmem.model.evidence import Channel
 from tbmem.model.finding import Finding
@@ -59,6 +60,30 @@ class PatternTest(Protocol):
 Event = GrowthEvent | ExcursionEvent | PatternEvent
 
 
+class LevelRange:
+    """The range of a level in bytes, and how often it was read: malloc's figures are rationed where that takes long."""
+
+    def __init__(self) -> None:
+        self.lowest = self.highest = 0
+        self.readings = 0
+        self._unread = 0  # steps since the last one
+
+    def add(self, levels: Sequence[int | None]) -> None:
+        """Add the level after each of some steps, ``None`` where it was not read."""
+        known = [level for level in levels if level is not None]
+        if not known:
+            self._unread += len(levels)
+            return
+        low, high = min(known), max(known)
+        self.lowest, self.highest = min(self.lowest, low) if self.readings else low, max(self.highest, high)
+        self.readings += len(known)
+        self._unread = next(at for at, level in enumerate(reversed(levels)) if level is not None)
+
+    def tells_of(self, steps: int) -> bool:
+        """Whether it was read in enough of so many steps, and in the later half of them."""
+        return self.readings >= ENOUGH_STEPS and 2 * self._unread <= steps
+
+
 class SampleFeed:
     """Feeds the samples of one device to its tests."""
 
@@ -67,7 +92,7 @@ class SampleFeed:
         self.channels = _channels(patterns)
         self.is_cpu = False  # whether it is the CPU that is judged, whose memory is that of the host
         self.judged = 0  # number of evaluated steps
-        self.range: tuple[int, int] | None = None  # lowest and highest level after a judged step, in bytes
+        self.levels, self.resident_levels = LevelRange(), LevelRange()  # after judged steps
         self._least_resident_spike = parse_bytes(patterns.min_resident_spike)
         self._spikes = {
             Channel.ALLOCATED: SpikeTest(patterns.held_spike_percent, parse_bytes(patterns.min_spike)),
@@ -258,10 +283,9 @@ class SampleFeed:
         elif self.is_cpu:
             self._judge_resident_peaks(columns, events)
             self.heap_size.extend(*_known(columns.step, columns.reserved))
+        self.levels.add(levels)
         steps, levels = _known(steps, levels)
         if levels:
-            low, high = min(levels), max(levels)
-            self.range = (low, high) if self.range is None else (min(self.range[0], low), max(self.range[1], high))
             # after the resident peaks, in which its excursions may be told
             self._judge_spikes(Channel.ALLOCATED, steps, levels, events)
 
@@ -292,6 +316,7 @@ class SampleFeed:
         if self._has_private or columns.host_private[0] is not None:
             self._has_private = True
             values = columns.host_private
+        self.resident_levels.add(columns.host_rss)
         events += self.channels[Channel.HOST].extend(*_known(columns.step, values))
 
     def _judge_heap(self, columns: Any, events: list[Event]) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tbmem.analysis.diagnosis.advice import ADVICE
+from tbmem.model.evidence import Channel
 from tbmem.model.finding import Facts, Finding, FindingKind, Severity
 from tbmem.model.sample import MemorySample
 from tbmem.units import format_bytes, format_range
@@ -10,10 +13,25 @@ from tbmem.units import format_bytes, format_range
 _PERIOD_OVER = 1.5  # of a period's length without one more, from which on it is said to be over
 
 
-def stable(sample: MemorySample, lowest: int, highest: int, judged: int, noted: Finding | None) -> Finding:
-    """No problem: the range of the levels in bytes over the evaluated steps; ``noted``: a period, or an evaluation."""
+def stable(
+    sample: MemorySample,
+    lowest: int,
+    highest: int,
+    judged: int,
+    noted: Finding | None,
+    *,
+    malloc_read: int | None = None,
+) -> Finding:
+    """No problem: the range of the levels in bytes over the evaluated steps; ``noted``: a period, or an evaluation.
+
+    ``malloc_read``: in how few of them malloc's figures were read; the levels are then those of the resident memory.
+    """
     message = f"stable at {format_range(lowest, highest)} over {judged} evaluated steps"
-    evidence = {"lowest_bytes": lowest, "highest_bytes": highest, "judged_steps": judged}
+    evidence: dict[str, Any] = {"lowest_bytes": lowest, "highest_bytes": highest, "judged_steps": judged}
+    if malloc_read is not None:
+        message = f"the resident memory of the process is {message} · malloc's figures, which take long to read in this"
+        message += f" heap, are of {malloc_read} of them only: what grows in its free memory does not show"
+        evidence |= {"channel": Channel.HOST.value, "read_steps": malloc_read}
     if noted is not None:
         message += f" · {_until(noted, sample.step)}{noted.message}"
         evidence |= {key: value for key, value in noted.evidence.items() if key == "period_steps"}

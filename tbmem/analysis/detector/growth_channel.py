@@ -35,6 +35,7 @@ _FEW_RISES, _NEARLY_ALL = 3, 0.9
 _MARKS_EACH = 3  # for each of them, at least
 _LEAP = 2.0  # times the second largest rise
 _LEVELLED = 0.1  # part of a trend's growth below which the later half of the steps since it began has added nothing
+_STANDS, _STANDS_STEPS = 0.5, 50  # of its length, and steps, for which a trend that stands still is said to do so
 _RECENT = 48  # readings in which the distance of rises is looked for
 _EACH_READING = 1.25
 """Readings from one rise to the next below which nearly each rises: of the steps in between each may."""
@@ -305,6 +306,12 @@ class GrowthChannel:
             return False
         later = trend.last.level - before
         return later < _LEVELLED * trend.growth and later < self.growth.least(before)
+
+    def stands_still(self, trend: Trend) -> bool:
+        """Whether a trend has not gone on for long, as far as its marks tell: what was not read may have risen."""
+        judged_until = self.growth.marks.at(trend.scale)[-1].step
+        lasted = trend.last.step - trend.first.step
+        return judged_until - trend.last.step >= max(_STANDS * lasted, _STANDS_STEPS)
 
     def _few_rises(self, trend: Trend) -> int:
         """By how few rises nearly all of a trend came; 0 where it came by more than a few, or has few marks."""

@@ -27,7 +27,6 @@ _SUBJECTS = {
     Channel.HEAP: "the process's memory on the host",
     Channel.WORKERS: "the private memory of the child processes",
 }
-_STANDS, _STANDS_STEPS = 0.5, 50  # of its length, and steps, for which growth that stands still is said to do so
 _AT_ONCE = 0.1  # part of the growth from which on what came with a single rise is mentioned
 PART_OF_RATE = {"alive_bytes_per_step", "heap_bytes_per_step"}
 """Evidence of leaks on the CPU of whose rate malloc shows a part: what is alive, or in malloc's heap."""
@@ -160,11 +159,14 @@ def retracted(sample: MemorySample, seen: Suspicion, conclusion: Conclusion | No
 
 
 def growing(
-    sample: MemorySample, seen: Suspicion, conclusion: Conclusion | None, in_workers: WorkerCode = _NO_WORKERS
+    sample: MemorySample,
+    seen: Suspicion,
+    conclusion: Conclusion | None,
+    in_workers: WorkerCode = _NO_WORKERS,
+    *,
+    stands: bool = False,
 ) -> Finding:
-    """Memory grows because the workload does, or it is too early to call it a leak."""
-    still = sample.step - seen.last_step
-    stands = still >= max(_STANDS * (seen.last_step - seen.first_step), _STANDS_STEPS)
+    """Memory grows because the workload does, or it is too early to call it a leak; ``stands``: it has not gone on."""
     if seen.rises:
         grows, at_once = f"rose {'once' if seen.rises == 1 else f'{seen.rises} times'}", ""
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -19,10 +20,12 @@ class _Mallinfo2(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in _names.split()]
 
 
+@functools.cache
 def find_counters() -> MallocCounters | None:
     """The counters that really count what malloc hands out here; ``None`` where there are none (mimalloc, musl).
 
-    Functions of a malloc may be loaded that is not in use (glibc's are, always): a block is allocated to see.
+    Functions of a malloc may be loaded that is not in use (glibc's are, always): a block is allocated to see. That is
+    done once in a process, as two readings may take long in its heap.
     """
     try:
         # PyDLL keeps the interpreter's lock: releasing it would take longer than the call

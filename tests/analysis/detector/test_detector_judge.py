@@ -318,6 +318,31 @@ def test_a_level_of_zero_is_a_level() -> None:
     assert judge(samples)[-1].evidence["lowest_bytes"] == 0
 
 
+@pytest.mark.parametrize(
+    ("read", "is_resident"),
+    [(range(300), False), (range(0, 300, 20), False), (range(3), True), (range(120), True), ((), True)],
+)
+def test_a_level_that_was_hardly_read_is_not_told_as_that_of_all_steps(read: Sequence[int], is_resident: bool) -> None:
+    # given a process whose malloc is read in some steps
+    samples = [
+        MemorySample(
+            step=step,
+            time=1000.0 + step,
+            device="cpu",
+            allocated=200 * MIB if step in read else None,
+            reserved=600 * MIB if step in read else None,
+            host_rss=690 * MIB,
+        )
+        for step in range(300)
+    ]
+    # when
+    found = judge(samples)[-1]
+    # then
+    assert found.kind is FindingKind.STABLE
+    assert found.evidence["lowest_bytes"] == (690 if is_resident else 200) * MIB
+    assert found.evidence.get("channel") == ("host" if is_resident else None)
+
+
 def on_cpu(samples: Sequence[MemorySample], profiled: range) -> list[MemorySample]:
     return [each._replace(device="cpu", profiled=each.step in profiled, host_available=None) for each in samples]
 

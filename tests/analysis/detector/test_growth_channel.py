@@ -546,3 +546,16 @@ def test_what_is_kept_lifts_the_lowest_levels_as_well() -> None:
     # then
     assert shares[0] == pytest.approx(0.75, abs=0.1)
     assert shares[1] < 0.1
+
+
+@pytest.mark.parametrize(("read", "stands"), [(True, True), (False, False)])
+def test_growth_stands_still_where_it_was_read_and_has_not_gone_on(read: bool, stands: bool) -> None:
+    # given growth of 100 steps
+    channel = make_channel(patience=1000)
+    channel.extend(range(1, 101), climb(100, MIB))
+    assert channel.growth.trend is not None
+    # when then a hundred steps are at its height, or were not read
+    levels = [BASE + 100 * MIB if read else None] * 100
+    channel.extend_updated([True] * 100, range(101, 201), levels, None, None)
+    # then
+    assert channel.stands_still(channel.growth.trend) is stands

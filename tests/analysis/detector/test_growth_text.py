@@ -36,22 +36,23 @@ def test_growth_by_a_few_rises_has_no_rate(rises: int, said: str) -> None:
     assert found.message.endswith(" · too few rises to call it a leak")
 
 
-@pytest.mark.parametrize(("last", "said"), [(200, False), (300, True)])
-def test_growth_that_stands_still_says_so(last: int, said: bool) -> None:
+@pytest.mark.parametrize("stands", [False, True])
+def test_growth_that_stands_still_says_so(stands: bool) -> None:
     # given
-    seen, sample = SEEN, MemorySample(step=last, time=1000.0 + last, device="cpu")
+    seen, sample = SEEN, MemorySample(step=300, time=1300.0, device="cpu")
     # when
-    found = growth_text.growing(sample, seen, None)
+    found = growth_text.growing(sample, seen, None, stands=stands)
     # then
-    assert (" grew since step " in found.message) is said
-    assert ("(+130.00 MiB) and has not gone on since step 150 · " in found.message) is said
+    assert (" grew since step " in found.message) is stands
+    assert ("(+130.00 MiB) and has not gone on since step 150 · " in found.message) is stands
+    assert found.evidence.get("ended_step") == (150 if stands else None)
 
 
 def test_steps_that_are_not_evaluated_are_left_out_of_growth_that_stands() -> None:
     # given
     seen = replace(SEEN, judged_steps=100, bytes_per_step=0.4 * MIB)
     # when
-    found = growth_text.growing(MemorySample(step=300, time=1300.0, device="cpu"), seen, None)
+    found = growth_text.growing(MemorySample(step=300, time=1300.0, device="cpu"), seen, None, stands=True)
     # then
     assert "(+130.00 MiB in 100 evaluated steps of 130, most of it at once) and has not gone on since" in found.message
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from tbmem.model.sample import NOTHING, DeviceReading
 from tbmem.sources.counters import malloc as heap
 from tbmem.sources.counters.malloc import MallocHeap
+from tbmem.sources.counters.malloc_counters import find_counters
 from tests.sources.fakes import MIB
 
 
@@ -301,7 +303,7 @@ class _Function:
 
 
 @pytest.fixture
-def preloaded(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
+def preloaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.SimpleNamespace]:
     """A process whose malloc is another one, while libc's ``mallinfo2`` is still there and stands still."""
     library = types.SimpleNamespace(
         mallinfo2=_Function(types.SimpleNamespace(uordblks=1, hblkhd=2, arena=3)),
@@ -309,7 +311,9 @@ def preloaded(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
         free=_Function(None),
     )
     monkeypatch.setattr(heap.ctypes, "PyDLL", lambda name: library)
-    return library
+    find_counters.cache_clear()
+    yield library
+    find_counters.cache_clear()
 
 
 def test_a_malloc_that_does_not_count_is_unusable(preloaded: types.SimpleNamespace) -> None:
@@ -317,6 +321,15 @@ def test_a_malloc_that_does_not_count_is_unusable(preloaded: types.SimpleNamespa
     found = MallocHeap.of_this_process()
     # then
     assert not found.usable
+
+
+def test_which_malloc_is_in_use_is_found_out_once(preloaded: types.SimpleNamespace) -> None:
+    # given a heap in which a reading is dear
+    MallocHeap.of_this_process()
+    # when another is asked for: a window, or a look
+    preloaded.malloc = None
+    # then nothing is read for it
+    assert not MallocHeap.of_this_process().usable
 
 
 def test_a_libc_without_the_function_is_unusable(preloaded: types.SimpleNamespace) -> None:
