@@ -76,9 +76,12 @@ def test_an_exception_at_any_line_reaches_the_program_and_all_parts_go_on(seed: 
                 reached += _interrupted_after(int(10 ** chance.uniform(0, 3.3)), memory.step)
             else:
                 memory.step()
-        for _ in range(8):
+        # a window that was interrupted comes later each time, as chance has it
+        plain = 0
+        while plain < 8 or (plain < 200 and memory.profiler and not memory.profiler.ledger.windows):
             _train(model, optimizer)
             memory.step()
+            plain += 1
 
     # then: no part is off, all count the same steps, no record is twice in the log, and windows were recorded
     assert reached > 20
@@ -87,18 +90,13 @@ def test_an_exception_at_any_line_reaches_the_program_and_all_parts_go_on(seed: 
     assert profiler is not None
     assert monitor is not None
     assert summary.problems == ()
-    assert (summary.steps, monitor._step) == (88 - _uncounted(memory), memory._steps)
+    assert (summary.steps, monitor._step) == (memory._steps, memory._steps)
     assert profiler._step == memory._steps + 1
     assert summary.traces
     assert monitor.log_path is not None
     rows = [json.loads(line) for line in monitor.log_path.read_text().splitlines()]
     steps = [row["step"] for row in rows if row["type"] == "sample"]
     assert steps == sorted(set(steps))
-
-
-def _uncounted(memory: MemoryCallback) -> int:
-    """Steps whose exception came before the first line that counts."""
-    return 88 - memory._steps
 
 
 def test_near_the_recursion_limit_steps_are_passed_over_and_later_ones_are_not(

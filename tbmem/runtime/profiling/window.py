@@ -120,7 +120,7 @@ class Window:
         self._profile = profile(activities=_activities(), record_shapes=shapes, profile_memory=True, with_stack=stacks)
         profiler_state.import_ahead()
         let_children_end()
-        with profiler_state.quiet_kineto():
+        with self._quiet.starting_kineto():
             self._profile.prepare_trace()
         self._is_on = True
         self.others.begin()

@@ -126,7 +126,7 @@ class ProfilerSurvivors(SurvivorTracker):
             return
         settings: Any = torch_profiler.profile(use_kineto=True, profile_memory=True, with_stack=self._with_stack)
         self._others.begin()
-        with profiler_state.quiet_kineto(), self._others.own():
+        with self._quiet.starting_kineto(), self._others.own():
             settings._prepare_trace()
         # not the profile's own start: it tells the compiler, which would then compile again
         _enable_profiler(settings.config(), settings.kineto_activities)

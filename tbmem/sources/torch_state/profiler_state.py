@@ -22,6 +22,7 @@ from tbmem.sources.program import tracked_objects
 _Method = Callable[..., Any]
 _ERRORS_ONLY = 2
 """c10's severity of errors: 0 info, 1 warning."""
+_KINETO_LEVEL = "KINETO_LOG_LEVEL"
 _SETTLING = 0.005
 """Seconds in which threads of a process group release what a finished collective held: it takes microseconds."""
 _LONGEST_WAIT = 5.0
@@ -102,7 +103,7 @@ class OpenRanges:
 
 
 class QuietTorch:
-    """Holds back the C++ warnings that a memory-profiled step prints.
+    """Holds back what torch prints where memory is profiled: C++ warnings of a step, and kineto's status lines.
 
     ``[W CPUAllocator.cpp] Memory block of unknown size was allocated before the profiling started`` comes at the
     first free of every window and has no switch in Python; c10's level is a plain exported integer.
@@ -110,6 +111,7 @@ class QuietTorch:
 
     def __init__(self) -> None:
         self._before: int | None = None
+        self._has_set_kineto = False
 
     def begin(self) -> None:
         """Only errors from now on."""
@@ -124,6 +126,27 @@ class QuietTorch:
         if level is not None and self._before is not None:
             level.value = self._before
         self._before = None
+        self._restore_kineto()
+
+    @contextmanager
+    def starting_kineto(self) -> Iterator[None]:
+        """Let kineto, which reads its level once, at its first use, start without its status lines.
+
+        The variable is gone again afterwards, so that child processes do not inherit it; after an exception of the
+        program that came right here, with ``end``.
+        """
+        try:
+            if _KINETO_LEVEL not in os.environ:
+                self._has_set_kineto = True
+                os.environ[_KINETO_LEVEL] = "99"
+            yield
+        finally:
+            self._restore_kineto()
+
+    def _restore_kineto(self) -> None:
+        if self._has_set_kineto:
+            os.environ.pop(_KINETO_LEVEL, None)
+            self._has_set_kineto = False
 
 
 @cache
@@ -133,22 +156,6 @@ def _c10_level() -> ctypes.c_int | None:
         with suppress(OSError, ValueError):
             return ctypes.c_int.in_dll(ctypes.CDLL(str(folder / name)), "FLAGS_caffe2_log_level")
     return None
-
-
-@contextmanager
-def quiet_kineto() -> Iterator[None]:
-    """Let kineto, which reads its level once, at its first use, start without its status lines.
-
-    The variable is gone again afterwards, so that child processes do not inherit it.
-    """
-    variable = "KINETO_LOG_LEVEL"
-    is_ours = variable not in os.environ
-    try:
-        os.environ.setdefault(variable, "99")
-        yield
-    finally:
-        if is_ours:
-            os.environ.pop(variable, None)
 
 
 def import_ahead() -> None:

@@ -21,7 +21,6 @@ from tbmem.sources.torch_state.profiler_state import (
     QuietTorch,
     _c10_level,
     let_collectives_settle,
-    quiet_kineto,
 )
 
 
@@ -43,15 +42,32 @@ def test_the_level_is_back_afterwards() -> None:
 
 def test_a_level_that_the_user_chose_for_kineto_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KINETO_LOG_LEVEL", "0")
-    with quiet_kineto():
+    with QuietTorch().starting_kineto():
         assert os.environ["KINETO_LOG_LEVEL"] == "0"
     assert os.environ["KINETO_LOG_LEVEL"] == "0"
 
 
 def test_kinetos_variable_is_gone_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KINETO_LOG_LEVEL", raising=False)
-    with quiet_kineto():
+    with QuietTorch().starting_kineto():
         assert "KINETO_LOG_LEVEL" in os.environ
+    assert "KINETO_LOG_LEVEL" not in os.environ
+
+
+def test_kinetos_variable_is_gone_after_an_exception_in_the_line_that_would_remove_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # given
+    monkeypatch.delenv("KINETO_LOG_LEVEL", raising=False)
+    quiet = QuietTorch()
+    # when a signal's handler raises there, and the recording is switched off later
+    with monkeypatch.context() as patch:
+        patch.setattr(quiet, "_restore_kineto", lambda: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt), quiet.starting_kineto():
+            pass
+    assert "KINETO_LOG_LEVEL" in os.environ
+    quiet.end()
+    # then
     assert "KINETO_LOG_LEVEL" not in os.environ
 
 
