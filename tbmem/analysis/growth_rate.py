@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from statistics import median
@@ -15,6 +16,8 @@ _FAR = 3
 """Points are compared over at least this part of the stretch: close ones tell noise, not growth."""
 _ENOUGH_POINTS = 4
 """Points below which no rate is computed."""
+_FALLEN = 0.5
+"""Share of what a level has risen by from which on it has fallen in steps that were left out."""
 _SETTLING = 0.25
 """Share of the repetitions of a piece of work in which caches fill; not judged."""
 _HALF = 0.2
@@ -36,16 +39,27 @@ class Splice:
 
     Steps under a profiler hold its records as well as the program's memory. What they left behind is taken out of the
     levels after them, and the steps out of the step numbers: a rate over both sides is one of evaluated steps only.
+
+    Args:
+        is_programs: Whether a level that is far lower afterwards was lowered by the program: a list that was emptied
+            meanwhile. What is resident is also lowered by a profiler that gives its own memory back.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_programs: bool = True) -> None:
         self.bytes, self.steps = 0.0, 0
         """Bytes by which what was left out has moved the level, and its number of steps."""
+        self.fallen = 0.0
+        """Bytes by which the program has lowered the level in what was left out."""
+        self.known_fall = 0.0
+        """Bytes by which it is known to have done so in what is left out now, where the level does not tell."""
+        self._is_programs = is_programs
         self._last: Point | None = None
+        self._lowest = math.inf  # since the last such fall
         self._is_open = False
 
     def interrupt(self) -> None:
         """The steps that follow are left out."""
+        self.known_fall = 0.0
         self._is_open = self._last is not None
 
     def join(self, step: int, level: float, unread: int = 0) -> Point:
@@ -58,10 +72,22 @@ class Splice:
             self._is_open = False
             risen, gap = level - self.bytes - self._last.level, step - self.steps - self._last.step
             left_out = max(gap - unread, 0)
-            self.bytes += risen * left_out / gap if gap > 0 else risen
+            fallen = self._fallen(self._last.level, risen)
+            self.bytes += (risen + fallen) * (left_out / gap if gap > 0 else 1)
             self.steps += left_out
         self._last = Point(step - self.steps, level - self.bytes if self.bytes else level)
+        self._lowest = min(self._lowest, self._last.level)
         return self._last
+
+    def _fallen(self, before: float, risen: float) -> float:
+        """Bytes by which the program has lowered the level, of those by which it is lower than before."""
+        if not self._is_programs:
+            return min(max(-risen, 0.0), self.known_fall)
+        if -risen <= _FALLEN * (before - self._lowest):
+            return 0.0
+        self._lowest = math.inf
+        self.fallen -= risen
+        return -risen
 
 
 def growth_rate(points: Sequence[Point]) -> float | None:

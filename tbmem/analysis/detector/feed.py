@@ -112,6 +112,7 @@ class SampleFeed:
         self.hidden = HiddenSpikes(self._peaks_in, self._least_resident_spike)
         self.heap_size = MarkedSeries()  # what malloc has from the system, on the CPU
         self._has_private = self._has_heap = self._heap_interrupted = False
+        self._fallen = 0.0  # bytes by which what is alive had fallen so far in steps that were not judged
         self._workers = (-1, 0.0)
         self._room: tuple[int | None, int | None] = (None, None)  # bytes left, and the resident memory at that reading
         self._updated: deque[tuple[int, bool | None]] = deque(maxlen=_REMEMBERED)
@@ -317,7 +318,11 @@ class SampleFeed:
             self._has_private = True
             values = columns.host_private
         self.resident_levels.add(columns.host_rss)
-        events += self.channels[Channel.HOST].extend(*_known(columns.step, values))
+        alive, host = self.channels[Channel.ALLOCATED], self.channels[Channel.HOST]
+        if self.is_cpu and alive.fallen != self._fallen:
+            host.note_fall(alive.fallen - self._fallen)
+            self._fallen = alive.fallen
+        events += host.extend(*_known(columns.step, values))
 
     def _judge_heap(self, columns: Any, events: list[Event]) -> None:
         """Judge malloc's figures beside an accelerator, without steps in which tbmem's own records lie in the heap."""

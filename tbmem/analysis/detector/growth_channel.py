@@ -15,7 +15,7 @@ from tbmem.analysis.detector.forecast import Forecast, forecast
 from tbmem.analysis.detector.growth_test import MARKS_TO_JUDGE, Change, GrowthTest
 from tbmem.analysis.detector.low_water_marks import BLOCK, SCALES, LowWaterMark, StepBlock, levels
 from tbmem.analysis.detector.trend import LASTS, Trend, rises_regularly
-from tbmem.analysis.growth_rate import Point, growth_rate
+from tbmem.analysis.growth_rate import Point, Splice, growth_rate
 from tbmem.model.evidence import Channel, Suspicion
 from tbmem.model.sample import MemorySample
 
@@ -62,7 +62,7 @@ class GrowthChannel:
         self.block_steps = block_steps
         self.total: int | None = None  # capacity in bytes; ``None`` where that is not known
         self.available: int | None = None  # bytes that are left instead, for memory that is shared with others
-        self._block = StepBlock(block_steps)
+        self._block = StepBlock(block_steps, Splice(is_programs=channel is not Channel.HOST))
         self._spliced = 0.0  # bytes that steps which are not judged have left behind so far
         self._variate = ControlVariate()
         self._recent: deque[float] = deque(maxlen=_RECENT)
@@ -117,6 +117,15 @@ class GrowthChannel:
                 row = slice(at, at + 1)
                 events += self.extend((step,), (value,), peaks and peaks[row], blocks and blocks[row])
         return events
+
+    @property
+    def fallen(self) -> float:
+        """Bytes by which the program has lowered the level in steps that were not judged."""
+        return self._block.splice.fallen
+
+    def note_fall(self, count: float) -> None:
+        """Note by how many bytes the program has lowered the level in the last steps that were not judged."""
+        self._block.splice.known_fall += count
 
     def interrupt(self) -> None:
         """Steps that are not judged follow: what they leave behind is no growth."""

@@ -105,10 +105,11 @@ class StepBlock:
     reading is expensive, and under gradient accumulation only the optimizer's steps are read.
     """
 
-    def __init__(self, steps: int = BLOCK) -> None:
+    def __init__(self, steps: int = BLOCK, splice: Splice | None = None) -> None:
         self.steps = steps
         self.ticks = 0  # evaluated steps so far
-        self.splice = Splice()  # what unevaluated steps have added to levels and step numbers; taken out of the marks
+        self.splice = splice or Splice()
+        """What unevaluated steps have added to levels and step numbers; taken out of the marks."""
         self.lifts: deque[float] = deque(maxlen=_LIFTS)
         """How far each of the last blocks reached above its mark, in bytes."""
         self._last = math.nan  # the level of the block before

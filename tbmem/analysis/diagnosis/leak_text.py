@@ -69,8 +69,8 @@ _BY_CONTENTS = {
     Contents.VIEWS: ("a view that keeps a large storage", "keep a copy of the part: .clone()"),
     Contents.TENSORS: (
         "tensors that are kept and never dropped",
-        "keep only what is needed of them (.item(), .clone() of a part), bound it (deque(maxlen=...)), or clear it at"
-        " the end of each epoch",
+        "keep only what is needed of them (.item(), .detach().clone() of a part), bound it (deque(maxlen=...)), or"
+        " clear it at the end of each epoch",
     ),
     Contents.MODULES: ("modules that are kept and never dropped", "keep a state_dict on disk instead, or bound it"),
     Contents.HOOKS: ("a hook that is registered again and again", "remove() each handle"),

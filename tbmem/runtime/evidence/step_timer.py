@@ -56,9 +56,10 @@ class StepTimer:
 
     def close(self) -> None:
         """Close the timer, after the thread that waits has ended."""
-        if self._timer is not None:
-            self._timer.close()
-            self._timer = None
+        # forgotten first: a second call, after an exception of the program, would close a file of its own
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.close()
 
 
 class _Limit(ctypes.Structure):

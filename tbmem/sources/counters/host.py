@@ -177,9 +177,10 @@ class HostMemory:
 
     def close(self) -> None:
         """Close the file descriptors."""
-        if self._statm is not None:
-            os.close(self._statm)
-            self._statm = None
+        # forgotten first: if an exception of the program came in between, a second call would close a file of its own
+        statm, self._statm = self._statm, None
+        if statm is not None:
+            os.close(statm)
         if self._peak is not None:
             self._peak.leave(self)
             self._peak = None

@@ -10,7 +10,10 @@ from typing import Any
 Bytes = tuple[int, int]
 """What malloc has handed out, and what it holds from the system."""
 MallocCounters = Callable[[], Bytes]
-_PROBE = 1 << 20
+_PROBES = (64 << 20, 1 << 20)
+"""Bytes of the blocks that are allocated, and never touched, to see whether counters count them. Other threads free
+memory meanwhile, so half of one must be seen. Those above 32 MiB leave malloc as it is: to free a smaller one raises
+glibc's threshold of what is mapped (M_MMAP_THRESHOLD, mallopt(3)). The last is for processes whose addresses end."""
 
 
 class _Mallinfo2(ctypes.Structure):
@@ -40,12 +43,13 @@ def find_counters() -> MallocCounters | None:
             counters = find(libc)
         except (AttributeError, LookupError):
             continue
-        before, _ = counters()
-        block = malloc(_PROBE)
-        after, _ = counters()
-        free(block)
-        if after - before >= _PROBE:
-            return counters
+        for size in _PROBES:
+            before, _ = counters()
+            block = malloc(size)
+            after, _ = counters()
+            free(block)
+            if after - before >= size // 2:
+                return counters
     return None
 
 

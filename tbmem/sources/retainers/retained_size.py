@@ -159,12 +159,14 @@ class RetainedSize:
             self.initial_met += 1
             return 0
         data = self._data_bytes(tensor)
-        if is_plain and tensor.grad_fn is not None:
-            self._contents[Contents.GRAPHS] += 1
-            return TENSOR_BYTES + data + self.graph(tensor.grad_fn)[1]
+        graph = self.graph(tensor.grad_fn)[1] if is_plain and tensor.grad_fn is not None else 0
         is_view = data > 4096 and tensor_bytes(tensor) > _VIEW * tensor.numel() * tensor.element_size()
-        self._contents[Contents.VIEWS if is_view else Contents.TENSORS] += 1
-        return TENSOR_BYTES + data
+        # to drop a graph that is less than the data would change little; a view keeps its storage through both
+        if graph and (is_view or graph > data):
+            self._contents[Contents.GRAPHS] += 1
+        else:
+            self._contents[Contents.VIEWS if is_view else Contents.TENSORS] += 1
+        return TENSOR_BYTES + data + graph
 
     def contents(self) -> Contents:
         """What most of the measured objects hold: one graph outweighs tensors, one tensor outweighs plain objects."""

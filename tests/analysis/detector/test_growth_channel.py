@@ -492,6 +492,20 @@ def test_a_leak_goes_on_where_windows_come_more_often_than_readings() -> None:
     assert trend.growth > 0.7 * 1000 * 400 * KIB
 
 
+def test_a_list_that_is_emptied_in_steps_that_are_not_judged_has_fallen() -> None:
+    # given: a list of a MiB a step, emptied in step 100, which is looked at
+    channel = make_channel()
+    channel.extend(range(1, 96), climb(95, MIB))
+    assert channel.growth.trend is not None
+    # when
+    channel.interrupt()
+    told = channel.extend(range(105, 200), climb(95, MIB, base=BASE + 4 * MIB))
+    # then the growth is not that of both
+    assert Change.FELL in [event.change for event in told]
+    trend = channel.growth.trend
+    assert trend is None or trend.growth < 100 * MIB
+
+
 def test_what_it_keeps_does_not_grow_with_the_run() -> None:
     # given
     def size(steps: int) -> int:

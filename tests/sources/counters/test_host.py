@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import mmap
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -294,6 +296,22 @@ def test_a_limit_of_the_process_itself_counts_where_it_is_nearest(
     assert (host.limit, host.available) == (own, 3 * MIB)
     # and what may be resident is what is, and what is left
     assert host.total == pytest.approx(host.rss() + 3 * MIB, abs=8 * MIB)
+
+
+def test_closing_again_after_an_exception_of_the_program_closes_no_file_of_its_own(
+    make_host: MakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a signal that comes when the descriptor has just been closed
+    host, close = make_host(), os.close
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "close", lambda file: (close(file), signal.raise_signal(signal.SIGINT)))
+        with pytest.raises(KeyboardInterrupt):
+            host.close()
+    # when the program opens a file, which gets its number, and it is closed again
+    with open(__file__) as own:
+        host.close()
+        # then
+        assert own.readline()
 
 
 def test_closing_gives_the_descriptor_back_and_can_be_repeated(make_host: MakeHost) -> None:

@@ -299,7 +299,12 @@ class _Function:
         self._result = result
 
     def __call__(self, *arguments: Any) -> Any:
-        return self._result
+        return self._result(*arguments) if callable(self._result) else self._result
+
+
+def _info(allocated: int) -> types.SimpleNamespace:
+    """What mallinfo2 returns."""
+    return types.SimpleNamespace(uordblks=allocated, hblkhd=0, arena=allocated)
 
 
 @pytest.fixture
@@ -321,6 +326,23 @@ def test_a_malloc_that_does_not_count_is_unusable(preloaded: types.SimpleNamespa
     found = MallocHeap.of_this_process()
     # then
     assert not found.usable
+
+
+def test_another_thread_that_frees_memory_meanwhile_does_not_hide_the_counters(
+    preloaded: types.SimpleNamespace,
+) -> None:
+    # given that malloc counts, and others free 100 KiB while its counters are read
+    allocated = [0]
+
+    def malloc(size: int) -> int:
+        allocated[0] += size - 100 * 1024
+        return 4096
+
+    preloaded.malloc, preloaded.mallinfo2 = _Function(malloc), _Function(lambda: _info(allocated[0]))
+    # when
+    found = MallocHeap.of_this_process()
+    # then
+    assert found.usable
 
 
 def test_which_malloc_is_in_use_is_found_out_once(preloaded: types.SimpleNamespace) -> None:
