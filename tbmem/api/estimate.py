@@ -171,7 +171,7 @@ def _given(model: Any, batch: Any, more: tuple[Any, Any, Any], options: dict[str
 
     if not isinstance(model, torch.nn.Module):
         if not callable(model):
-            raise UsageError(f"model is a {type(model).__name__}; give a name, a function that makes it, or a module")
+            raise UsageError(f"model is of type {type(model).__name__}; give a name, a function that makes it, or a module")
         parameter = inspect.signature(model).parameters.get("batch")
         default = parameter.default if parameter is not None and type(parameter.default) is int else None
         return Given(model, None, *more), _samples(batch) or _factorys_own(default, options)
@@ -192,7 +192,7 @@ def _factorys_own(batch: int | None, options: dict[str, Any]) -> int | None:
 def _samples(batch: Any) -> int | None:
     if batch is not None and (not isinstance(batch, int) or isinstance(batch, bool)):
         raise UsageError(
-            f"batch is a {type(batch).__name__}: the samples of a step (a number), or with a module its inputs"
+            f"batch is of type {type(batch).__name__}: the samples of a step (a number), or with a module its inputs"
         )
     return batch
 

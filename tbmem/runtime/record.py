@@ -153,11 +153,11 @@ def record(
         UsageError: ``model`` is no module, ``optimizer`` none, or ``name`` no text.
     """
     if not isinstance(name, str):
-        raise UsageError(f"record: name is a {type(name).__name__}; give a text, the name of a folder")
+        raise UsageError(f"record: name is of type {type(name).__name__}; give a text, the name of a folder")
     if model is not None and not isinstance(model, torch.nn.Module):
-        raise UsageError(f"record: model is a {type(model).__name__}; give a torch.nn.Module, or leave it out")
+        raise UsageError(f"record: model is of type {type(model).__name__}; give a torch.nn.Module, or leave it out")
     if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
-        raise UsageError(f"record: optimizer is a {type(optimizer).__name__}; give an optimizer of torch's")
+        raise UsageError(f"record: optimizer is of type {type(optimizer).__name__}; give an optimizer of torch's")
     rank, guard, addresses = find_rank(), Guard(), AddressRecorder()
     redaction = Redaction.of_this_process(keep=[name]) if redact else NOTHING_REDACTED
     folder = open_run_folder(RunConfig(logdir=logdir, name=name), rank, guard, redaction)

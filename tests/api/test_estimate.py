@@ -123,10 +123,10 @@ def test_a_module_has_alternatives_with_other_batches_and_an_optimizer_of_ones_o
     [
         ((nn.Linear(1, 1),), {}, "Linear: say what it is called with"),
         ((nn.Linear(1, 1), 8), {}, "Linear: say what it is called with"),
-        (("gpt2", "t4"), {}, "batch is a str"),
+        (("gpt2", "t4"), {}, "batch is of type str"),
         ((lambda: None, 8), {}, "has no parameter batch, so a batch of 8 cannot reach it"),
         (("gpt2",), {"loss": len}, "gpt2: loss, step and an optimizer of one's own"),
-        ((3,), {}, "model is a int"),
+        ((3,), {}, "model is of type int"),
         (("gpt2",), {"tp": 0, "world_size": 1}, "tp is 0"),
         (("gpt2",), {"gpu": []}, "no GPU is named"),
         (("gpt2",), {"variants": True}, "say where by out DIR"),

@@ -234,7 +234,7 @@ def test_what_libraries_take_is_named() -> None:
         ("frozen", "none of its parameters is trained; say --inference"),
         ("no_loss", "output is no loss"),
         ("loss_of_one", r"the loss takes \(output\); it is called with \(output, batch\)"),
-        ("loss_is_none", "the loss is a int; give a function"),
+        ("loss_is_none", "the loss is of type int; give a function"),
         ("needs_width", "the factory has parameters width; give it a default .given: batch,"),
         ("needs_length", "the factory has parameters seq; say --seq"),
         ("reads_numpy", "factories.py:.*reads values, which an estimate does not have"),

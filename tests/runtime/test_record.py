@@ -204,7 +204,7 @@ def test_inference_has_phases_and_modules_as_well(tmp_path: Path) -> None:
 
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     with (
-        pytest.raises(tbmem.UsageError, match=r"record: model is a str; give a torch.nn.Module"),
+        pytest.raises(tbmem.UsageError, match=r"record: model is of type str; give a torch.nn.Module"),
         tbmem.record(model="net", logdir=str(tmp_path)),  # type: ignore[arg-type]
     ):
         pass
