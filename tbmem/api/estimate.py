@@ -171,7 +171,9 @@ def _given(model: Any, batch: Any, more: tuple[Any, Any, Any], options: dict[str
 
     if not isinstance(model, torch.nn.Module):
         if not callable(model):
-            raise UsageError(f"model is of type {type(model).__name__}; give a name, a function that makes it, or a module")
+            raise UsageError(
+                f"model is of type {type(model).__name__}; give a name, a function that makes it, or a module"
+            )
         parameter = inspect.signature(model).parameters.get("batch")
         default = parameter.default if parameter is not None and type(parameter.default) is int else None
         return Given(model, None, *more), _samples(batch) or _factorys_own(default, options)

@@ -278,7 +278,9 @@ def _targets(batch: Any) -> Any:
 
 def _check_loss(what: str, loss: Any) -> None:
     if not callable(loss):
-        raise UsageError(f"--model {what}: the loss is of type {type(loss).__name__}; give a function of (output, batch)")
+        raise UsageError(
+            f"--model {what}: the loss is of type {type(loss).__name__}; give a function of (output, batch)"
+        )
     if not (accepted := _parameters(loss)):
         return
     try:
