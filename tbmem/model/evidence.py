@@ -204,6 +204,8 @@ class Evidence:
     collector_on: bool = True
     history_bytes: int = 0
     """Bytes of the host that torch's memory history may come to, where it is recorded all the time."""
+    search_seconds: float = 0.0
+    """Seconds of a processor that the search for holders would have taken, where that is more than it may; else 0."""
     notes: tuple[str, ...] = ()
     seconds: float = 0.0  # time spent outside of the steps
 

@@ -306,7 +306,10 @@ def _without_holder(case: _Case, looked_before: int) -> Conclusion:
     outcome, advice = Outcome.OPEN, leak_text.ADVICE_OUT_OF_SIGHT
     gap, watched = case.suspicion.gap, case.evidence.watched_steps
     reason = "no Python object that holds it was found, and survivors could not be recorded"
-    if gap > 1 and watched < _RISES * gap:
+    if case.evidence.search_seconds and not case.evidence.holders:
+        reason = leak_text.search_cut_short(case.evidence.search_seconds)
+        advice = leak_text.advice_on_search(case.evidence.search_seconds)
+    elif gap > 1 and watched < _RISES * gap:
         reason = f"{leak_text.grows_rarely(gap)}, too few of them among the {watched} that were watched"
         advice = leak_text.advice_on_rare_growth(_AS_LONG * gap)
     elif case.evidence.sites is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -151,6 +152,16 @@ def survives(site: Site, beside: Sequence[Holder]) -> str:
 def grows_rarely(gap: int) -> str:
     """``memory grows in one of about 100 steps``."""
     return f"memory grows in one of about {format_count(gap)} steps"
+
+
+def search_cut_short(seconds: float) -> str:
+    """``the search for holders was cut short: in this heap it takes 3 s of a processor``."""
+    return f"the search for holders was cut short: in this heap it takes {math.ceil(seconds)} s of a processor"
+
+
+def advice_on_search(seconds: float) -> str:
+    """What to do where a search of so many seconds was cut short; twice as many leave room."""
+    return f"let it take longer, by evidence.max_seconds={math.ceil(2 * seconds)}"
 
 
 def advice_on_rare_growth(steps: int) -> str:

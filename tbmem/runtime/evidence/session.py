@@ -52,7 +52,7 @@ class EvidenceSession:
         self._first_step = self._next_census = 0
         self._sites: tuple[Site, ...] | None = None
         self._notes: list[str] = []
-        self._sizes_grow = self._seconds = 0.0
+        self._sizes_grow = self._seconds = self._search_seconds = 0.0
 
     def begin(self, step: int, frame: FrameType | None) -> None:
         """Begin with the step after ``step``."""
@@ -93,7 +93,7 @@ class EvidenceSession:
         took = self._seconds - before
         affordable = self._config.max_seconds / max(took, 1e-9)
         if self._censuses_left and affordable < _FEWEST_LOOKS:
-            self._censuses_left = 0
+            self._censuses_left, self._search_seconds = 0, _FEWEST_LOOKS * took
             self._notes.append(f"the search for holders was cut short: one pass over this heap takes {took:.1f} s")
         elif self._censuses_left == 1 and affordable < _LOOKS:
             self._censuses_left = 0
@@ -137,6 +137,7 @@ class EvidenceSession:
             sizes_grow=self._sizes_grow,
             collector_on=gc.isenabled(),
             history_bytes=history_bytes(),
+            search_seconds=self._search_seconds,
             notes=(*self._notes, *notes),
             seconds=self._seconds,
         )

@@ -56,6 +56,7 @@ def concluded(
     allocated_growth: float | None = None,
     looked_before: int = 0,
     history_bytes: int = 0,
+    search_seconds: float = 0.0,
     working_sets: tuple[str, ...] = (),
 ) -> Conclusion:
     evidence = Evidence(
@@ -66,6 +67,7 @@ def concluded(
         sizes_grow=sizes_grow,
         collector_on=collector_on,
         history_bytes=history_bytes,
+        search_seconds=search_seconds,
     )
     return explain(
         suspicion,
@@ -262,6 +264,15 @@ def test_what_grows_too_rarely_to_be_seen_is_told_so() -> None:
     assert "evidence.steps=600" in rare.advice
     # with enough of them the holder is out of sight
     assert "C extension" in concluded(sites=None, suspicion=replace(GROWTH, gap=2)).advice
+
+
+def test_a_heap_that_is_too_large_for_the_search_is_told_with_the_time_it_takes() -> None:
+    # given a heap in which three passes take 2.7 s, and growth in every second step
+    conclusion = concluded(sites=None, suspicion=replace(GROWTH, gap=2), search_seconds=2.7)
+    # then nobody is sent to look for rare steps
+    assert conclusion.outcome is Outcome.OPEN
+    assert conclusion.reason == "the search for holders was cut short: in this heap it takes 3 s of a processor"
+    assert conclusion.advice == "let it take longer, by evidence.max_seconds=6"
 
 
 def test_a_librarys_own_records_are_no_leak_out_of_sight() -> None:

@@ -156,6 +156,7 @@ def test_looks_that_take_a_second_each(monkeypatch: pytest.MonkeyPatch, seconds:
     # then
     assert len(run.hunt.looks) == looks
     assert any("one pass over this heap takes 1.0 s" in each for each in evidence.notes) is note
+    assert evidence.search_seconds == (3.0 if note else 0.0)
     assert evidence.seconds == pytest.approx(looks)
 
 
