@@ -6,6 +6,9 @@ from dataclasses import dataclass, replace
 
 from tbmem.model.html_display import HtmlDisplay
 from tbmem.model.oom import OomHolder
+from tbmem.units import format_bytes, format_duration, format_signed
+
+_MOST_KEPT = 3  # holders that its text names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,11 @@ class CellLevels:
         """Bytes allocated in the cell and not freed."""
         return None if self.before is None or self.after is None else self.after - self.before
 
+    def __repr__(self) -> str:
+        figures = (("peak", self.peak, format_bytes), ("change", self.change, format_signed))
+        known = [f"{name} {text(value)}" for name, value, text in figures if value is not None]
+        return f"{self.device}: {', '.join(known) or 'no counters'}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellMemory(HtmlDisplay):
@@ -41,6 +49,12 @@ class CellMemory(HtmlDisplay):
     """What holds more memory after the cell than before, with the difference in bytes; the largest first."""
     exception: str | None = None
     """Class of the exception that ended the cell."""
+
+    def __repr__(self) -> str:
+        lines = [f"Memory of a cell in {format_duration(self.seconds)}", *(f"  {one!r}" for one in self.levels)]
+        kept = [f"{holder.name} {format_signed(holder.bytes)}" for holder in self.kept[:_MOST_KEPT]]
+        more = [f"{len(self.kept) - _MOST_KEPT} more"] * (len(self.kept) > _MOST_KEPT)
+        return "\n".join([*lines, *([f"  kept: {', '.join(kept + more)}"] if kept else [])])
 
     def reaching(self, device: str, peak: int) -> CellMemory:
         """The same with a peak of a device that a run in the cell has seen: two readings may differ by some pages."""
