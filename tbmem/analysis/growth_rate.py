@@ -16,8 +16,8 @@ _FAR = 3
 """Points are compared over at least this part of the stretch: close ones tell noise, not growth."""
 _ENOUGH_POINTS = 4
 """Points below which no rate is computed."""
-_FALLEN = 0.5
-"""Share of what a level has risen by from which on it has fallen in steps that were left out."""
+FALLEN_BACK = 0.5
+"""Share of a rise that must be free again for it to have fallen back: a cycle, a list that was emptied."""
 _SETTLING = 0.25
 """Share of the repetitions of a piece of work in which caches fill; not judged."""
 _HALF = 0.2
@@ -41,18 +41,18 @@ class Splice:
     levels after them, and the steps out of the step numbers: a rate over both sides is one of evaluated steps only.
 
     Args:
-        is_programs: Whether a level that is far lower afterwards was lowered by the program: a list that was emptied
+        trusts_falls: Whether a level that is far lower afterwards was lowered by the program: a list that was emptied
             meanwhile. What is resident is also lowered by a profiler that gives its own memory back.
     """
 
-    def __init__(self, *, is_programs: bool = True) -> None:
+    def __init__(self, *, trusts_falls: bool = True) -> None:
         self.bytes, self.steps = 0.0, 0
         """Bytes by which what was left out has moved the level, and its number of steps."""
         self.fallen = 0.0
         """Bytes by which the program has lowered the level in what was left out."""
         self.known_fall = 0.0
         """Bytes by which it is known to have done so in what is left out now, where the level does not tell."""
-        self._is_programs = is_programs
+        self._trusts_falls = trusts_falls
         self._last: Point | None = None
         self._lowest = math.inf  # since the last such fall
         self._is_open = False
@@ -81,9 +81,9 @@ class Splice:
 
     def _fallen(self, before: float, risen: float) -> float:
         """Bytes by which the program has lowered the level, of those by which it is lower than before."""
-        if not self._is_programs:
+        if not self._trusts_falls:
             return min(max(-risen, 0.0), self.known_fall)
-        if -risen <= _FALLEN * (before - self._lowest):
+        if -risen <= FALLEN_BACK * (before - self._lowest):
             return 0.0
         self._lowest = math.inf
         self.fallen -= risen

@@ -222,7 +222,8 @@ def read_pair(before: Source, after: Source, *, table: CategoryTable | None = No
             is_missing = isinstance(error, NothingFoundError)
             if not (is_missing or _is_folder(source)) or not compare_runs(*map(run_figures, states)):
                 raise
-            skipped.extend(() if is_missing else (str(error),))
+            if not is_missing:
+                skipped.append(str(error))
             return ()
 
     found = recordings(before), recordings(after)

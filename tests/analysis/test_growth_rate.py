@@ -83,22 +83,22 @@ def test_steps_that_were_not_read_keep_their_share_of_what_was_left_out() -> Non
     assert splice.steps == 11
 
 
-@pytest.mark.parametrize("is_programs", [True, False])
-def test_what_the_program_has_freed_in_what_was_left_out_has_fallen(is_programs: bool) -> None:
+@pytest.mark.parametrize("trusts_falls", [True, False])
+def test_what_the_program_has_freed_in_what_was_left_out_has_fallen(trusts_falls: bool) -> None:
     # given a list that grows by a MiB a step, and is emptied while a profiler is on in steps 96 to 104
-    splice = Splice(is_programs=is_programs)
+    splice = Splice(trusts_falls=trusts_falls)
     points = [splice.join(step, step * MIB) for step in range(1, 96)]
     splice.interrupt()
     # when
     points += [splice.join(step, (step - 100) * MIB) for step in range(105, 201)]
     # then, where the level is that of what is alive, it has not risen to 190 MiB
-    assert max(point.level for point in points) == (100 if is_programs else 190) * MIB
-    assert splice.fallen == (90 * MIB if is_programs else 0)
+    assert max(point.level for point in points) == (100 if trusts_falls else 190) * MIB
+    assert splice.fallen == (90 * MIB if trusts_falls else 0)
 
 
 def test_of_a_resident_level_so_much_has_fallen_as_is_known() -> None:
     # given a level that is 90 MiB lower afterwards, of which the program has freed 60
-    splice = Splice(is_programs=False)
+    splice = Splice(trusts_falls=False)
     before = [splice.join(step, step * MIB) for step in range(1, 96)][-1]
     splice.interrupt()
     splice.known_fall += 60 * MIB

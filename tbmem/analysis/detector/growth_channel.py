@@ -62,7 +62,7 @@ class GrowthChannel:
         self.block_steps = block_steps
         self.total: int | None = None  # capacity in bytes; ``None`` where that is not known
         self.available: int | None = None  # bytes that are left instead, for memory that is shared with others
-        self._block = StepBlock(block_steps, Splice(is_programs=channel is not Channel.HOST))
+        self._block = StepBlock(block_steps, Splice(trusts_falls=channel is not Channel.HOST))
         self._spliced = 0.0  # bytes that steps which are not judged have left behind so far
         self._variate = ControlVariate()
         self._recent: deque[float] = deque(maxlen=_RECENT)

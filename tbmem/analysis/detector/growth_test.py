@@ -9,7 +9,7 @@ from enum import Enum
 
 from tbmem.analysis.detector.low_water_marks import LowWaterMark, LowWaterMarks, levels, since_last_fall
 from tbmem.analysis.detector.trend import Trend, TrendState, climbs, is_explained, is_line, rises_regularly
-from tbmem.analysis.growth_rate import ENOUGH_STEPS
+from tbmem.analysis.growth_rate import ENOUGH_STEPS, FALLEN_BACK
 
 _SUSPICIOUS = 24 << 10  # bytes from which on growth may be suspected
 _SUSPICIOUS_SHARE = 1e-6  # the same as a share of the level
@@ -29,7 +29,6 @@ _FIRST_WAIT = (
 _STEEP = 4  # finest blocks that are enough where memory is about to run out
 WORSE = 4.0
 """Factor by which certain growth must have gone on to be reported again: four lines in 6,000 steps."""
-_FALLEN_BACK = 0.5  # share of a rise that must be free again for it to have been a cycle
 _LEAP = 0.6
 """Largest single rise of a cycle, as a share of the whole: above it memory went up at once, as in validation."""
 _MARGIN = 0.25  # share of its height by which the next cycle may be higher
@@ -166,7 +165,7 @@ class GrowthTest:
             if is_outgrown or (is_open and trend.keeps_its_pace):
                 trend.state = TrendState.SUSPECTED
                 return Change.SUSPECTED
-        elif trend.last.level - mark.level > _FALLEN_BACK * trend.growth:
+        elif trend.last.level - mark.level > FALLEN_BACK * trend.growth:
             return self._drop(trend, mark.tick, Change.FELL)
         elif not trend.lasting and self._has_ended(trend, mark.tick):
             return self._drop(trend, mark.tick, Change.ENDED)
@@ -271,7 +270,7 @@ class Sawtooth:
     def add(self, tick: int, level: float) -> bool:
         """Add a low-water mark (evaluated steps so far, bytes); returns whether a cycle has just ended."""
         height = self._highest - self._lowest
-        if height >= self._least and self._highest - level > _FALLEN_BACK * height:
+        if height >= self._least and self._highest - level > FALLEN_BACK * height:
             gradual = self._leap <= _LEAP * height
             if gradual:
                 self._cycles.append((tick - self._start, self._highest + _MARGIN * height))

@@ -13,7 +13,8 @@ MallocCounters = Callable[[], Bytes]
 _PROBES = (64 << 20, 1 << 20)
 """Bytes of the blocks that are allocated, and never touched, to see whether counters count them. Other threads free
 memory meanwhile, so half of one must be seen. Those above 32 MiB leave malloc as it is: to free a smaller one raises
-glibc's threshold of what is mapped (M_MMAP_THRESHOLD, mallopt(3)). The last is for processes whose addresses end."""
+glibc's threshold of what is mapped (M_MMAP_THRESHOLD, mallopt(3)). The last is for a process whose address space is
+limited (RLIMIT_AS)."""
 
 
 class _Mallinfo2(ctypes.Structure):
