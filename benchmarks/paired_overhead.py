@@ -26,7 +26,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness import heading, table
+from harness import environment_of_users, heading, table
 
 SCRIPT = """
 import sys, time, torch
@@ -132,7 +132,7 @@ def _start(script: Path, variant: str, steps: int, core: int) -> subprocess.Pope
     logdir = str(script.parent / "runs")
     tbmem = [] if variant in _ALONE else ["-m", "tbmem", "run", *options, "--logdir", logdir, "--"]
     command = [sys.executable, *tbmem, str(script), str(steps), variant, logdir]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**environment_of_users(), "OMP_NUM_THREADS": "1"}
     pinned = ["taskset", "-c", str(core), *command]
     return subprocess.Popen(pinned, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 

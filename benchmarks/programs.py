@@ -43,7 +43,7 @@ from itertools import combinations, zip_longest
 from pathlib import Path
 from typing import Any
 
-from harness import heading, table, take_turns_on_cores
+from harness import environment_of_users, heading, table, take_turns_on_cores
 from program_recipes import FAULTS, LONG, RECIPES, Fault, Recipe
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -275,7 +275,7 @@ def run(
     launcher = list(before) or [sys.executable]
     command = [*launcher, Path(recipe.script).name, *shlex.split(recipe.arguments)]
     paths = [*filter(None, recipe.environment.get("PYTHONPATH", "").split(os.pathsep)), str(STAND_INS)]
-    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", **recipe.environment}
+    environment = {**environment_of_users(), "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", **recipe.environment}
     environment["PYTHONPATH"] = os.pathsep.join([*paths, str(PROJECT)])
     began = time.monotonic()
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:

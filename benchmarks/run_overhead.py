@@ -14,7 +14,6 @@ after 4,000 steps, which no such difference touches. Medians over rounds.
 from __future__ import annotations
 
 import argparse
-import os
 import resource
 import statistics
 import subprocess
@@ -22,7 +21,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from harness import heading, table
+from harness import environment_of_users, heading, table
 
 LIMITS = {"start": 0.3, "step": 30e-6}
 """Seconds."""
@@ -82,8 +81,7 @@ def run(prefix: list[str], script: Path, *arguments: str) -> tuple[float, list[f
     began = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, *prefix, str(script), *arguments]
     folder = script.parent  # the runs are written to
-    keeping = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=keeping, cwd=folder)
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment_of_users(), cwd=folder)
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     took = ended.ru_utime - began.ru_utime + ended.ru_stime - began.ru_stime
     return took, [float(word) for word in done.stdout.split()]
