@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from bisect import bisect_left, insort
 from collections import deque
@@ -29,6 +30,11 @@ SAMPLES, _SOON, _LATER = 8, 0.05, 5.0
 """Steps that are looked at from their beginning to their end, whatever they need, which tells what is usual; seconds
 between two of them, and between two more after these."""
 _AT_ONCE = 1e-9  # limit of a step that is looked at from its beginning on
+_START_SECONDS, _START_SHARE, _MOST_TOGETHER = 25e-6, 0.002, 8
+"""Seconds that it takes to start the timer in a training step, whose data fills the caches, and the share of the time
+that this may take in a long run: of shorter steps some are timed together, but no more than so many ..."""
+_TIMED_STEPS = 1000
+"""... after so many that were timed one by one, as a run of some hundred steps may show each pattern only once."""
 FEWEST, _USUAL = 4, 64
 """Steps that tell at least, and at most, what is usual."""
 HALF, MOST = 0.5, 0.9
@@ -104,6 +110,7 @@ class LookSchedule:
         self._began, self._used = clock(), worked()
         self._cost = self._spent_densely = 0.0
         self._noted = 0  # the last step that was high or long
+        self._first: int | None = None  # the first step that was looked at
         self._sampled, self._samples, self._next_sample = 0, 0, 0.0
         self.is_dense = False
         """Whether looks follow each other closely, so that each is to be cheap."""
@@ -112,17 +119,31 @@ class LookSchedule:
 
     @property
     def limit(self) -> float | None:
-        """Seconds after which a step that begins is looked at often; ``None``: not before an ordinary look at it."""
+        """Seconds after which a step that begins is looked at often; ``None``: not before an ordinary look at it.
+
+        It is the time of ``steps_together``, of which one has taken long.
+        """
         if not self._has_credit():
             return None
-        if self._clock() >= self._next_sample:
+        if self._is_sample_due():
             return _AT_ONCE
         usual = self._pace.usual
-        return None if usual is None else _LONG * usual
+        return None if usual is None else (self.steps_together - 1 + _LONG) * usual
+
+    @property
+    def steps_together(self) -> int:
+        """Steps for all of which the timer is started once, when the first of them begins."""
+        usual = self._pace.usual
+        is_early = self._first is None or self._pace.step - self._first < _TIMED_STEPS
+        if not usual or is_early or self._is_sample_due():
+            return 1
+        return min(math.ceil(_START_SECONDS / (_START_SHARE * usual)), _MOST_TOGETHER)
 
     def begin_look(self, step: int, limit: float | None) -> None:
         """A look at a step follows, which has passed the ``limit`` that was set if one is given."""
         now = self._clock()
+        if self._first is None:
+            self._first = step
         if limit is not None:
             self._noted = step
         if limit == _AT_ONCE and step != self._pace.step:
@@ -149,6 +170,9 @@ class LookSchedule:
             self._noted = step
         if not (is_high or self.is_dense) or not self._has_credit():
             self.wait = max(INTERVAL, self._cost / _SHARE)
+
+    def _is_sample_due(self) -> bool:
+        return self._clock() >= self._next_sample
 
     def _has_credit(self) -> bool:
         return self._spent_densely < _CREDIT + _DENSE_SHARE * (self._clock() - self._began)

@@ -163,6 +163,7 @@ class PeakLines:
         self._modes = ModuleModes()
         self._paused_in = 0  # the last step in which no looks were possible
         self._timer = StepTimer()
+        self._together = self._untimed = 1  # steps that are timed together, and those until the timer is started again
         self._thread = threading.Thread(target=guard.run, args=(PART, self._work), name="tbmem peaks", daemon=True)
         self._pid = Process.number
         self.watched = threading.get_ident()
@@ -174,6 +175,10 @@ class PeakLines:
 
     def begin_step(self) -> None:
         """A step begins, in the training thread."""
+        self._untimed -= 1
+        if self._untimed > 0:
+            return
+        self._untimed = self._together
         try:
             self._timer.begin_step()
         except Exception:
@@ -270,7 +275,7 @@ class PeakLines:
             if PART in self._guard.failed:
                 return
             schedule.end_look(step, is_high=bool(is_high))
-            limit = schedule.limit
+            limit, self._together = schedule.limit, schedule.steps_together
             timer.set_limit(limit)
 
 

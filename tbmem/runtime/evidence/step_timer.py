@@ -27,13 +27,20 @@ class StepTimer:
     def __init__(self) -> None:
         self._timer = _Timer.open()
         self._ended = threading.Event()
-        self.begin_step: Callable[[], object] = self._timer.restart if self._timer is not None else _do_nothing
-        """Start the timer again; called by the training thread when a step begins."""
+        self.begin_step: Callable[[], object] = _do_nothing
+        """Start the timer again, if it has a limit; called by the training thread when a step begins."""
 
     def set_limit(self, seconds: float | None) -> None:
-        """Let the timer expire when a step that begins from now on has taken so long; ``None``: never."""
-        if self._timer is not None:
-            self._timer.limit.nanoseconds = 0 if seconds is None or seconds > LONGEST else int(seconds * _NANOSECONDS)
+        """Let the timer expire when so long has passed since ``begin_step``, from the next one on; ``None``: never."""
+        if self._timer is None:
+            return
+        if seconds is None or seconds > LONGEST:
+            self.begin_step = _do_nothing  # one that runs already may expire once more
+            return
+        self._timer.limit.nanoseconds = int(seconds * _NANOSECONDS)
+        self.begin_step = self._timer.restart
+        if self.has_ended:  # meanwhile, in the training thread
+            self.begin_step = _do_nothing
 
     def wait(self, seconds: float) -> bool:
         """Wait so long, or until the timer expires, or the end; returns whether the running step has taken long."""

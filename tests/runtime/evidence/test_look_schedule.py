@@ -21,24 +21,31 @@ class Steps:
         self.schedule = LookSchedule(lambda: self.now, lambda: self.worked)
         self._next_look = self.schedule.wait
         self._limit: float | None = None
+        self._expires: float | None = None
+        self._together = self._untimed = 1
+        self.starts = 0  # of the timer
 
     def run(self, duration: float, *, is_high: bool = False) -> list[float]:
         """One step; returns when in it was looked."""
         self.step += 1
         began, ends = self.now, self.now + duration
-        expires = None if self._limit is None else began + self._limit
+        self._untimed -= 1
+        if self._untimed <= 0:
+            self._untimed = self._together
+            self._expires = None if self._limit is None else began + self._limit
+            self.starts += self._limit is not None
         looks = []
-        while (at := min(self._next_look, self._next_look if expires is None else expires)) < ends:
-            has_expired = at == expires
+        while (at := min(self._next_look, self._expires or self._next_look)) < ends:
+            has_expired = at == self._expires
             self.now = at
             self.schedule.begin_look(self.step, self._limit if has_expired else None)
             self.worked += self.look
             self.schedule.end_look(self.step, is_high=is_high)
             looks.append(at - began)
             self._next_look = at + self.schedule.wait
-            expires = None if has_expired else expires
+            self._expires = None if has_expired else self._expires
         self.now = ends
-        self._limit = self.schedule.limit
+        self._limit, self._together = self.schedule.limit, self.schedule.steps_together
         return looks
 
     def run_many(self, count: int) -> list[list[float]]:
@@ -65,6 +72,28 @@ def test_a_long_step_is_looked_at_every_millisecond() -> None:
     looks = steps.run(0.06)
     assert looks[0] <= 1.5 * 1.1 * 0.007
     assert len(looks) > 30
+
+
+def test_short_steps_of_a_long_run_are_timed_together() -> None:
+    # given
+    steps = Steps(0.003)
+    steps.run_many(1100)
+    # when
+    before = steps.starts
+    steps.run_many(1000)
+    # then starting the timer takes 0.2 % of the time, and a long step is still looked at often
+    assert (steps.starts - before) * 25e-6 < 0.0022 * 1000 * 0.003
+    looks = steps.run(0.06)
+    assert looks[0] <= 5.5 * 1.1 * 0.003
+    assert len(looks) > 20
+
+
+def test_steps_that_are_not_short_are_timed_one_by_one() -> None:
+    steps = Steps(0.02)
+    steps.run_many(1100)
+    before = steps.starts
+    steps.run_many(500)
+    assert steps.starts - before == 500
 
 
 def test_what_is_usual_in_a_loop_of_short_steps_is_known_after_an_eighth_of_a_second() -> None:

@@ -53,6 +53,30 @@ def test_without_a_limit_it_never_expires(limit: float | None) -> None:
     timer.close()
 
 
+@on_linux
+def test_a_limit_that_is_taken_back_starts_it_no_more() -> None:
+    # given
+    timer = StepTimer()
+    timer.set_limit(0.001)
+    # when
+    timer.set_limit(None)
+    timer.begin_step()
+    # then
+    assert not timer.wait(0.02)
+    timer.close()
+
+
+def test_a_limit_that_is_set_after_its_end_does_nothing() -> None:
+    # given
+    timer = StepTimer()
+    timer.end()
+    # when
+    timer.set_limit(0.001)
+    # then the kernel is not called, which may have given its descriptor to a file of the program by the next step
+    assert timer.begin_step() is None
+    timer.close()
+
+
 def test_its_end_ends_a_wait_at_once() -> None:
     # given
     timer, expired = StepTimer(), []
