@@ -14,6 +14,9 @@ BENCHMARKS := $(addprefix benchmarks/,allocator.py attack.py categories.py categ
               rehearsal_truth.py rehearse_speed.py run_loop.py \
               run_overhead.py spike_sizes.py verdicts.py)
 
+# hundreds of processes that tests start would each compile all of tbmem anew
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo docs test test-gpu test-torch-versions torch-versions $(TORCH_TESTS) browser lint format bench screenshots clean
 
 demo: $(VENV)/.installed                 ## train a small model under tbmem, see what it shows

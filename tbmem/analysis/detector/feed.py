@@ -11,12 +11,12 @@ from tbmem.analysis.detector.free_heap import FreeHeap
 from tbmem.analysis.detector.growth_channel import GrowthChannel, GrowthEvent
 from tbmem.analysis.detector.growth_test import GrowthTest
 from tbmem.analysis.detector.hidden_spikes import HiddenSpikes
+from tbmem.analysis.detector.level_range import LevelRange
 from tbmem.analysis.detector.low_water_marks import BLOCK, MarkedSeries
 from tbmem.analysis.detector.recorded_peaks import Confirms, RecordedPeaks, unconfirmed
 from tbmem.analysis.detector.resident_peaks import ResidentPeak, ResidentPeaks
 from tbmem.analysis.detector.spike_test import Excursion, ExcursionEvent, ExcursionKind, SpikeTest
 from tbmem.analysis.detector.thresholds import CapacityTest, FragmentationTest
-from tbmem.analysis.growth_rate import ENOUGH_STEPS
 from tbmem.config.schema import PatternsConfig
 from tbmem.model.evidence import Channel
 from tbmem.model.finding import Finding
@@ -58,30 +58,6 @@ class PatternTest(Protocol):
 
 
 Event = GrowthEvent | ExcursionEvent | PatternEvent
-
-
-class LevelRange:
-    """The range of a level in bytes, and how often it was read: malloc's figures are rationed where that takes long."""
-
-    def __init__(self) -> None:
-        self.lowest = self.highest = 0
-        self.readings = 0
-        self._unread = 0  # steps since the last one
-
-    def add(self, levels: Sequence[int | None]) -> None:
-        """Add the level after each of some steps, ``None`` where it was not read."""
-        known = [level for level in levels if level is not None]
-        if not known:
-            self._unread += len(levels)
-            return
-        low, high = min(known), max(known)
-        self.lowest, self.highest = min(self.lowest, low) if self.readings else low, max(self.highest, high)
-        self.readings += len(known)
-        self._unread = next(at for at, level in enumerate(reversed(levels)) if level is not None)
-
-    def tells_of(self, steps: int) -> bool:
-        """Whether it was read in enough of so many steps, and in the later half of them."""
-        return self.readings >= ENOUGH_STEPS and 2 * self._unread <= steps
 
 
 class SampleFeed:
