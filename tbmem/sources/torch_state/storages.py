@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
+from types import FrameType
 from typing import Any
 
 import torch
@@ -14,6 +16,7 @@ from tbmem.interruption import raise_interruption
 from tbmem.model.address_book import StorageNote
 from tbmem.model.category import Category
 from tbmem.sources.program import tracked_objects
+from tbmem.sources.program.ownership import user_frames
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -106,15 +109,32 @@ def _tensors(state: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
 def model_of(optimizer: torch.optim.Optimizer) -> torch.nn.Module | None:
     """The outermost module that holds most of an optimizer's parameters; ``None`` if no module holds any.
 
-    Looks at every object that the collector knows: some ten milliseconds, once.
+    A script's own module mostly has it in a global variable. Where none of those that are running has one that holds
+    all of the parameters, it looks at every object that the collector knows: some ten milliseconds to a hundred.
     """
     trained = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
+    model, held = _most_trained(_modules_in_globals(sys._getframe()), trained)
+    if held < len(trained):
+        model, _ = _most_trained(tracked_objects.live_objects(torch.nn.Module)[0], trained)
+    return model
+
+
+def _modules_in_globals(frame: FrameType) -> list[torch.nn.Module]:
+    """The modules in global variables of the user's modules whose functions are running."""
+    spaces = {id(each.f_globals): each.f_globals for each in user_frames(frame)}
+    values = {id(value): value for space in spaces.values() for value in list(space.values())}
+    # by the type: isinstance() would make a lazy object load what it stands for
+    return [value for value in values.values() if issubclass(type(value), torch.nn.Module)]
+
+
+def _most_trained(modules: Iterable[torch.nn.Module], trained: Set[int]) -> tuple[torch.nn.Module | None, int]:
+    """The outermost of some modules that holds most of the trained parameters, and how many."""
     best, most = None, 0
-    for module in outermost(tracked_objects.live_objects(torch.nn.Module)[0]):
+    for module in outermost(modules):
         held = sum(id(parameter) in trained for parameter in module.parameters())
         if held > most:
             best, most = module, held
-    return best
+    return best, most
 
 
 def outermost(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Module]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 from tbmem.model.address_book import StorageNote
 from tbmem.model.category import Category
+from tbmem.sources.program import tracked_objects
 from tbmem.sources.torch_state.storages import (
     gradient_notes,
     model_notes,
@@ -311,6 +313,44 @@ def test_the_outermost_module_with_most_of_the_parameters() -> None:
 
     assert found is model
     assert len(others) == 2
+
+
+def test_a_scripts_global_model_is_found_without_a_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a script whose model is a global variable, and a wrapped one beside it that is another model
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch\n"
+        "net = torch.nn.Linear(4, 4)\n"
+        "model = torch.nn.Sequential(net)\n"
+        "other = torch.nn.Sequential(torch.nn.Linear(4, 4))\n"
+        "found = look(torch.optim.SGD(net.parameters(), lr=0.1))\n"
+    )
+    searches: list[type] = []
+    monkeypatch.setattr(tracked_objects, "live_objects", lambda *bases: searches.extend(bases) or [[]])
+    # when
+    variables: dict[str, Any] = {"look": model_of}
+    exec(compile(script.read_text(), str(script), "exec"), variables)
+    # then it is the outermost one
+    assert variables["found"] is variables["model"]
+    assert searches == []
+
+
+def test_a_global_module_with_a_part_of_the_parameters_is_not_taken_for_the_model(tmp_path: Path) -> None:
+    # given a script whose model is a local variable of a function, and a part of it a global one
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch\n"
+        "backbone = torch.nn.Linear(4, 4)\n"
+        "def main():\n"
+        "    model = torch.nn.Sequential(backbone, torch.nn.Linear(4, 2))\n"
+        "    return model, look(torch.optim.SGD(model.parameters(), lr=0.1))\n"
+        "model, found = main()\n"
+    )
+    variables: dict[str, Any] = {"look": model_of}
+    # when
+    exec(compile(script.read_text(), str(script), "exec"), variables)
+    # then
+    assert variables["found"] is variables["model"]
 
 
 def test_parameters_without_a_module() -> None:
