@@ -12,7 +12,7 @@ BENCHMARKS := $(addprefix benchmarks/,allocator.py attack.py categories.py categ
               estimate_speed.py gpu_check.py harness.py monitor_overhead.py on_simulated_gpu.py paired_overhead.py profiler_overhead.py published_tables.py \
               five_seconds.py installed.py program_data.py program_recipes.py programs.py rehearsal_beside_gpu.py \
               rehearsal_truth.py rehearse_speed.py run_loop.py \
-              run_overhead.py spike_sizes.py verdicts.py)
+              run_overhead.py sampled_overhead.py spike_sizes.py verdicts.py)
 
 # hundreds of processes that tests start would each compile all of tbmem anew
 unexport PYTHONDONTWRITEBYTECODE
