@@ -63,6 +63,10 @@ _BY_KIND = {
 """Cause and advice by the kind of a holder."""
 _BY_NAME = {
     "Gcf.figs": ("figures that are never closed", "close each figure when it is done with: plt.close(fig)"),
+    "Axes._children": (
+        "lines that pile up in one plot",
+        "clear the axes before they are drawn again (plt.cla()), or change the data of one line: line.set_data(x, y)",
+    ),
 }
 """Cause and advice by the name of a registry in a package."""
 _BY_CONTENTS = {

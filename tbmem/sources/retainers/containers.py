@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from types import FrameType, ModuleType
+from types import BuiltinMethodType, FrameType, MethodType, ModuleType
 from typing import Any
 
 from tbmem.interruption import raise_interruption
@@ -36,6 +36,7 @@ _SHARED_STORAGES = "torch.multiprocessing.reductions"
 """Module of the cache of storages that other processes share with this one, which clears itself now and then."""
 _LEVELS = 5
 _WIDEST = 400  # referrers that are followed in one level
+_METHODS = (MethodType, BuiltinMethodType)
 _ONLY_READ = (HolderKind.LRU_CACHE, HolderKind.ITERATOR)
 Grown = tuple[Reference, Series]
 
@@ -247,8 +248,9 @@ class _ReferrerSearch:
         following: dict[int, Any] = {}
         objects = list(frontier.values())
         found = referrers(objects)
-        # a name first: a class is also referred to by each of its objects, and by caches with classes as keys
-        found.sort(key=lambda one: id(one) not in self._modules and id(one) not in self._named)
+        # a name first: a class is also referred to by each of its objects, and by caches with classes as keys. Methods
+        # last: an element that keeps its container's ``remove`` does not hold the container
+        found.sort(key=lambda one: (type(one) in _METHODS, id(one) not in self._modules and id(one) not in self._named))
         self._ours |= {id(objects), id(found), id(frontier), id(following), id(self._holders)}
         for holder in found[:_WIDEST]:
             if id(holder) in self._ours or type(holder) in (Reference, FrameType):

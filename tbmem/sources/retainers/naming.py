@@ -102,7 +102,10 @@ def _is_table(owner: Any, label: Any) -> bool:
 
 
 def _anchor(path: list[Reference]) -> int:
-    """Where the name begins: the last variable, or the last attribute of an object of the user's own class."""
+    """Where the name begins: the last variable, or the last attribute of an object of the user's own class.
+
+    Where the path begins at something without a name, the last attribute of an object of a package.
+    """
     for i in range(len(path) - 1, 0, -1):
         reference = path[i]
         if reference.kind not in _PARTS:
@@ -112,6 +115,8 @@ def _anchor(path: list[Reference]) -> int:
         )
         if is_attribute and is_user_class(type(_owner_object(reference))):
             return i
+    if path[0].kind is ReferenceKind.INSIDE:
+        return max((i for i, each in enumerate(path) if each.kind is ReferenceKind.ATTRIBUTE), default=0)
     return 0
 
 

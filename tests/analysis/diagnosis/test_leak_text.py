@@ -166,12 +166,19 @@ def test_what_several_objects_hold_needs_what_each_of_them_needs() -> None:
     )
 
 
-def test_the_registry_of_a_package_has_a_cure_of_its_own() -> None:
-    # given pyplot's table of open figures
-    figures = replace(LIST, name="Gcf.figs", contents=Contents.OBJECTS)
+@pytest.mark.parametrize(
+    ("registry", "cause", "cure"),
+    [
+        ("Gcf.figs", "figures that are never closed", "plt.close(fig)"),
+        ("Axes._children", "lines that pile up in one plot", "plt.cla()"),
+    ],
+)
+def test_the_registry_of_a_package_has_a_cure_of_its_own(registry: str, cause: str, cure: str) -> None:
+    # given pyplot's table of open figures, or what is drawn into one of them
+    holder = replace(LIST, name=registry, contents=Contents.OBJECTS)
     # then
-    assert cause_of(figures) == "figures that are never closed"
-    assert "plt.close(fig)" in advice_for(figures, on_accelerator=False)
+    assert cause_of(holder) == cause
+    assert cure in advice_for(holder, on_accelerator=False)
 
 
 def test_functions_are_counted_as_what_they_are() -> None:

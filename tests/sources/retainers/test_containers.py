@@ -240,6 +240,23 @@ def test_figures_that_are_never_closed_are_held_by_pyplots_registry() -> None:
     assert [line.text for line in holders[0].lines] == ["pyplot.figure(figsize=(1, 1)).canvas.draw()"]
 
 
+def test_lines_that_pile_up_in_a_plot_are_held_by_its_axes() -> None:
+    # given a program that draws into the same axes again and again; each line keeps their ``remove``
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("Agg")
+    pyplot.figure(figsize=(1, 1))
+
+    def step(i: int) -> None:
+        pyplot.plot([i, i + 1], [0, 1], "r-")
+
+    # when
+    holders, _ = hunt_in(step)
+    pyplot.close("all")
+    # then
+    assert holders[0].name == "Axes._children"
+    assert [line.text for line in holders[0].lines] == ['pyplot.plot([i, i + 1], [0, 1], "r-")']
+
+
 def test_finalizers_of_what_lives_for_ever_are_held_by_their_registry() -> None:
     # given: a cache of tbmem's own has the registry's class as a key
     plain.length_function(weakref.finalize)
