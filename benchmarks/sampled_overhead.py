@@ -21,6 +21,7 @@ import argparse
 import math
 import re
 import shutil
+import statistics
 import sys
 import tempfile
 from collections import Counter
@@ -69,7 +70,7 @@ def main() -> int:
     print(heading("sampled_overhead.py: the part of public programs' processor time that is tbmem's"))
     print(table(["program", "samples", *PARTS, "all"], rows))
     if shares:
-        print(f"\nmedian {_percent(sorted(shares)[len(shares) // 2])}, most {_percent(max(shares))}")
+        print(f"\nmedian {_percent(statistics.median(shares))}, most {_percent(max(shares))}")
     return 0
 
 
