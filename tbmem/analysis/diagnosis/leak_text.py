@@ -64,7 +64,7 @@ _BY_KIND = {
 _BY_NAME = {
     "Gcf.figs": ("figures that are never closed", "close each figure when it is done with: plt.close(fig)"),
     "Axes._children": (
-        "lines that pile up in one plot",
+        "lines that are added to the same plot",
         "clear the axes before they are drawn again (plt.cla()), or change the data of one line: line.set_data(x, y)",
     ),
 }

@@ -170,7 +170,7 @@ def test_what_several_objects_hold_needs_what_each_of_them_needs() -> None:
     ("registry", "cause", "cure"),
     [
         ("Gcf.figs", "figures that are never closed", "plt.close(fig)"),
-        ("Axes._children", "lines that pile up in one plot", "plt.cla()"),
+        ("Axes._children", "lines that are added to the same plot", "plt.cla()"),
     ],
 )
 def test_the_registry_of_a_package_has_a_cure_of_its_own(registry: str, cause: str, cure: str) -> None:
