@@ -252,13 +252,18 @@ def prepared(recipe: Recipe, checkouts: Path, place: Path, fault: Fault | None =
     return folder
 
 
+def under_tbmem(logs: Path, config: Path | None) -> list[str]:
+    """The words before a script that put it under ``tbmem run``."""
+    options = ["--config", str(config.resolve())] if config else []
+    return [str(Path(sys.executable).with_name("tbmem")), "run", *options, "--logdir", str(logs), "--"]
+
+
 def watch(
     recipe: Recipe, folder: Path, given: argparse.Namespace, seconds: float | None = None
 ) -> tuple[Ended, dict[str, Any]]:
     """Run a program under ``tbmem run``: how it ended, and what was told of it."""
     logs = folder / "tbmem_runs"
-    options = ["--config", str(given.config.resolve())] if given.config else []
-    command = [str(Path(sys.executable).with_name("tbmem")), "run", *options, "--logdir", str(logs), "--"]
+    command = under_tbmem(logs, given.config)
     ended = run(recipe, folder, command, seconds, side=1 if given.together else None)
     told = read_run(logs)
     told["folder"] = sum(file.stat().st_size for file in logs.rglob("*") if file.is_file())

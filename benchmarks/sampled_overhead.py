@@ -30,7 +30,7 @@ from pathlib import Path
 
 from harness import heading, table
 from program_recipes import LONG, Recipe
-from programs import absent, prepared, run
+from programs import absent, prepared, run, under_tbmem
 
 import tbmem
 
@@ -78,8 +78,7 @@ def sampled(recipe: Recipe, checkouts: Path, seconds: float, config: Path | None
     """Samples of a program under ``tbmem run`` by whose work they show."""
     with tempfile.TemporaryDirectory() as name:
         folder, stacks = prepared(recipe, checkouts, Path(name)), Path(name) / "stacks"
-        options = ["--config", str(config.resolve())] if config else []
-        watched = [sys.executable, "-m", "tbmem", "run", *options, "--logdir", str(Path(name) / "runs"), "--"]
+        watched = under_tbmem(Path(name) / "runs", config)
         record = ["record", "--nonblocking", "--full-filenames", "--rate", str(_RATE), "--format", "raw"]
         run(recipe, folder, [profiler, *record, "--output", str(stacks), "--", *watched], seconds)
         return counted(stacks.read_text().splitlines())

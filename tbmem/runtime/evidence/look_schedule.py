@@ -110,7 +110,7 @@ class LookSchedule:
         self._began, self._used = clock(), worked()
         self._cost = self._spent_densely = 0.0
         self._noted = 0  # the last step that was high or long
-        self._first: int | None = None  # the first step that was looked at
+        self._first = 0  # the first step that was looked at
         self._sampled, self._samples, self._next_sample = 0, 0, 0.0
         self.is_dense = False
         """Whether looks follow each other closely, so that each is to be cheap."""
@@ -134,7 +134,7 @@ class LookSchedule:
     def steps_together(self) -> int:
         """Steps for all of which the timer is started once, when the first of them begins."""
         usual = self._pace.usual
-        is_early = self._first is None or self._pace.step - self._first < _TIMED_STEPS
+        is_early = self._pace.step - self._first < _TIMED_STEPS
         if not usual or is_early or self._is_sample_due():
             return 1
         return min(math.ceil(_START_SECONDS / (_START_SHARE * usual)), _MOST_TOGETHER)
@@ -142,8 +142,7 @@ class LookSchedule:
     def begin_look(self, step: int, limit: float | None) -> None:
         """A look at a step follows, which has passed the ``limit`` that was set if one is given."""
         now = self._clock()
-        if self._first is None:
-            self._first = step
+        self._first = self._first or step
         if limit is not None:
             self._noted = step
         if limit == _AT_ONCE and step != self._pace.step:

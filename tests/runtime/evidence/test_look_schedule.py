@@ -48,6 +48,12 @@ class Steps:
         self._limit, self._together = self.schedule.limit, self.schedule.steps_together
         return looks
 
+    def starts_in(self, count: int) -> int:
+        """How often the timer is started in so many usual steps."""
+        before = self.starts
+        self.run_many(count)
+        return self.starts - before
+
     def run_many(self, count: int) -> list[list[float]]:
         """Usual steps, of which none is like the other."""
         chance = random.Random(1)
@@ -78,11 +84,8 @@ def test_short_steps_of_a_long_run_are_timed_together() -> None:
     # given
     steps = Steps(0.003)
     steps.run_many(1100)
-    # when
-    before = steps.starts
-    steps.run_many(1000)
     # then starting the timer takes 0.2 % of the time, and a long step is still looked at often
-    assert (steps.starts - before) * 25e-6 < 0.0022 * 1000 * 0.003
+    assert steps.starts_in(1000) * 25e-6 < 0.0022 * 1000 * 0.003
     looks = steps.run(0.06)
     assert looks[0] <= 5.5 * 1.1 * 0.003
     assert len(looks) > 20
@@ -91,9 +94,7 @@ def test_short_steps_of_a_long_run_are_timed_together() -> None:
 def test_steps_that_are_not_short_are_timed_one_by_one() -> None:
     steps = Steps(0.02)
     steps.run_many(1100)
-    before = steps.starts
-    steps.run_many(500)
-    assert steps.starts - before == 500
+    assert steps.starts_in(500) == 500
 
 
 def test_what_is_usual_in_a_loop_of_short_steps_is_known_after_an_eighth_of_a_second() -> None:
