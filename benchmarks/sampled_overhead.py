@@ -2,9 +2,11 @@
 
     python benchmarks/sampled_overhead.py FOLDER [--seconds 70] [--config FILE] [--only NAME]
 
-FOLDER has the checkouts of ``programs.py``, whose long programs are run for so many seconds under ``tbmem run``. py-spy
-(``pip install py-spy``) looks 200 times a second, from the first moment on, at what each running thread of the process
-does. A sample is tbmem's where the program has called into it or one of its threads is running:
+FOLDER has the checkouts of ``programs.py``, whose long programs are run for so many seconds under ``tbmem run``, each
+on one core. py-spy (``pip install py-spy``) looks 200 times a second, from the first moment on, at what each running
+thread of the process does. It has another core: on the program's it is let in where that calls the kernel, as tbmem
+does at the end of a step, and sees that far too often. A sample is tbmem's where the program has called into it or one
+of its threads is running:
 
 - start and end: imports, without torch's own, which the program needs too, and the summary;
 - steps: what the program waits for at the end of a step, a profiler window's end by torch among it;
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import re
 import shutil
 import statistics
@@ -80,7 +83,9 @@ def sampled(recipe: Recipe, checkouts: Path, seconds: float, config: Path | None
         folder, stacks = prepared(recipe, checkouts, Path(name)), Path(name) / "stacks"
         watched = under_tbmem(Path(name) / "runs", config)
         record = ["record", "--nonblocking", "--full-filenames", "--rate", str(_RATE), "--format", "raw"]
-        run(recipe, folder, [profiler, *record, "--output", str(stacks), "--", *watched], seconds)
+        cores = sorted(os.sched_getaffinity(0))
+        sampler, program = (["taskset", "--cpu-list", str(core)] for core in (cores[-1], cores[0]))
+        run(recipe, folder, [*sampler, profiler, *record, "--output", str(stacks), "--", *program, *watched], seconds)
         return counted(stacks.read_text().splitlines())
 
 

@@ -48,8 +48,10 @@ def grown_containers(counts: ObjectCounts, objects: ObjectTable, traversal: Trav
     for _, instances in objects.containers():
         containers.update({id(one): one for one in instances if id(one) in growing})
     references = {key: traversal.references[key] for key in containers if key in traversal.references}
+    # of equal ones the longest: a list of buffers that each gain as much is the oldest of them
     nameless = sorted(
-        (one for key, one in containers.items() if key not in references), key=lambda one: -growing[id(one)].growth
+        (one for key, one in containers.items() if key not in references),
+        key=lambda one: (-growing[id(one)].growth, -growing[id(one)].points[-1][1]),
     )
     if nameless:
         del nameless[_NAMELESS:]

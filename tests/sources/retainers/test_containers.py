@@ -81,6 +81,19 @@ def test_a_container_that_the_traversal_has_missed_is_found_by_its_referrers() -
     assert [each.label for each in reference.path()] == ["KEPT_BY_THE_MODULE", "of", "this"]
 
 
+def test_of_many_that_grow_alike_the_longest_is_found_by_its_referrers() -> None:
+    # given a list of buffers that get as much in each step as the list does, all out of sight
+    kept = KEPT_BY_THE_MODULE["of"]["this"]
+    buffers = [[0] * 20 for _ in range(30)]
+    growing = {id(one): _series(26 if one is kept else 20) for one in (*buffers, kept)}
+    counts: Any = SimpleNamespace(growing_containers=lambda: growing)
+    objects: Any = SimpleNamespace(containers=lambda: [(list, [*buffers, kept])], by_kind={})
+    # when
+    found = grown_containers(counts, objects, _reach(None, limit=10))
+    # then
+    assert any(reference.value is kept for reference, _ in found)
+
+
 def test_modules_that_are_imported_late_are_no_leak() -> None:
     assert _grown(_reach(sys._getframe()), {dict: [sys.modules]}) == []
 
