@@ -44,6 +44,8 @@ _RATE = 200  # samples a second
 _RUNS_THE_SCRIPT = f"run ({PACKAGE}/runtime/launch/script.py"
 _STARTS = f"{PACKAGE}/cli/launch.py"
 _TORCH = "/torch/__init__.py"
+_OPTIMIZERS = "/torch/optim/"
+"""What tbmem never calls: a stack with it below tbmem is put together of two moments, as the program is not stopped."""
 _WAITS = re.compile(r"\bwait \(")
 """The function in which a thread is that waits, which py-spy takes for running now and then."""
 
@@ -102,10 +104,11 @@ def part_of(frames: Sequence[str]) -> str:
     """Whose work a stack of frames such as ``Model.step (/a/file.py:3)`` shows."""
     running = [at for at, frame in enumerate(frames) if _RUNS_THE_SCRIPT in frame]
     inside = frames[running[-1] + 1 :] if running else frames
-    if not any(PACKAGE in frame for frame in inside):
+    called = next((at for at, frame in enumerate(inside) if PACKAGE in frame), None)
+    if called is None:
         return PROGRAM
     if running:
-        return "steps"
+        return PROGRAM if any(_OPTIMIZERS in frame for frame in inside[called:]) else "steps"
     if any(_STARTS in frame for frame in frames):
         return PROGRAM if any(_TORCH in frame for frame in frames) else "start and end"
     if "_bootstrap" not in frames[0]:

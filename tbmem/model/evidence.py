@@ -171,6 +171,8 @@ class RunningAt:
     """The same beyond what steps usually allocate; ``None`` also where that is not known."""
     is_followed: bool = False
     """Whether looks at the step were never far apart, so that they can have missed a short peak only."""
+    seconds: float = 0.0
+    """Seconds that the step took at least: from the first look at it to the last one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

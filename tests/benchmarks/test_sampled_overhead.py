@@ -25,6 +25,15 @@ _THREAD = "Thread._bootstrap (/usr/lib/python3.11/threading.py:1002)"
             [_MAIN, _SCRIPT, "<module> (train.py:9)", f"_after_step ({PACKAGE}/runtime/process/optimizer_hook.py:39)"],
             "steps",
         ),
+        (
+            [
+                _MAIN,
+                _SCRIPT,
+                f"_after_step ({PACKAGE}/runtime/process/optimizer_hook.py:39)",
+                "adam (/torch/optim/adam.py:9)",
+            ],
+            PROGRAM,
+        ),
         ([f"_end ({PACKAGE}/runtime/launch/program.py:250)"], "start and end"),
         ([_THREAD, f"PeakLines.look ({PACKAGE}/runtime/evidence/peak_lines.py:218)"], "threads"),
         ([_THREAD, f"_Timer.wait ({PACKAGE}/runtime/evidence/step_timer.py:101)"], PROGRAM),

@@ -84,6 +84,7 @@ def periodic(
         f"{_running(running)}"
     )
     period: dict[str, Any] = {"period_steps": excursion.period, "member_steps": list(excursion.members)}
+    period |= {"step_seconds": round(running.seconds, 3)} if running.seconds else {}
     period |= {**_held_facts(event), **seen, **_line_facts(running)}
     return _of_excursion(FindingKind.PERIODIC, sample, channel, excursion, message, **period)
 

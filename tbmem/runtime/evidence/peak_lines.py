@@ -246,6 +246,7 @@ class PeakLines:
             allocated=peak.allocated_at_least,
             needed=peaks.beyond_usual(peak),
             is_followed=peak.is_followed,
+            seconds=peak.at - peak.began,
         )
 
     def _look_at_stack(self) -> _Look | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -33,6 +35,9 @@ class SchedulePoint:
 LEFT_OUT = "is left out"
 """What happens to a window that is not recorded at all, in words."""
 _PREPARED = 4  # steps before an occurrence in which it must be known
+_RECORDED_SECONDS, _SHARE_OF_RUN = 0.5, 0.02
+"""Seconds that a spike's step may take to be recorded when it comes next: torch needs about as long again to end the
+recording. A longer one, such as an evaluation, is recorded once it is no more than such a share of the run."""
 _CYCLE = (ScheduleState.WAIT, ScheduleState.WARMUP, ScheduleState.ACTIVE)
 
 
@@ -69,10 +74,12 @@ class Schedule:
 
     Args:
         config: Lengths and number of the windows.
+        clock: Seconds that pass.
     """
 
-    def __init__(self, config: ProfilingConfig) -> None:
+    def __init__(self, config: ProfilingConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._config = config
+        self._clock, self._began = clock, clock()
         self._postponed = self._begins = 0  # steps by which windows come later, and the first of the next cycle
         self._late = self._attempts = 0  # the last window that was postponed, and how often
         self.expected = 0
@@ -92,15 +99,23 @@ class Schedule:
     def expect(self, findings: Iterable[Finding], step: int, resumed_after: int) -> bool:
         """Record the first periodic spike among findings when it comes again, if no window is there; whether it will.
 
-        ``step`` steps of this run have ended; a schedule without an end leaves none out.
+        ``step`` steps of this run have ended; a schedule without an end leaves none out. A step that takes long comes
+        later: its recording is to be a small share of the run.
         """
         periodic = next((finding for finding in findings if finding.kind is FindingKind.PERIODIC), None)
         if periodic is None or not self._config.repeat:
             return False
-        expected = next_occurrence(periodic, step + resumed_after) - resumed_after
+        earliest = max(step, self._affordable_from(periodic.evidence.get("step_seconds", 0.0), step))
+        expected = next_occurrence(periodic, earliest + resumed_after) - resumed_after
         if self.is_free(range(expected - 2, expected + 1)):
             self.expected = expected
         return bool(self.expected)
+
+    def _affordable_from(self, seconds: float, step: int) -> int:
+        """The first step in which one of so many seconds may be recorded, at the pace of the ``step`` steps so far."""
+        if seconds <= _RECORDED_SECONDS:
+            return 0
+        return math.ceil(seconds / _SHARE_OF_RUN * step / (self._clock() - self._began))
 
     def postpone(self, window: int) -> str:
         """Let a window of which nothing was recorded, and those after it, come a cycle later; returns it in words.

@@ -217,6 +217,17 @@ def test_a_change_of_level_names_the_lines_of_its_first_peak() -> None:
     assert shift.evidence["line"]["line"] == 28
 
 
+@pytest.mark.parametrize(("running", "known"), [(RunningAt(seconds=2.3456), 2.346), (RunningAt(), None)])
+def test_a_period_says_how_long_its_highest_step_took(running: RunningAt, known: float | None) -> None:
+    # given
+    excursion = Excursion(ExcursionKind.PERIODIC, 150, 150, 800 * MIB, 500 * MIB, 50, (50, 100, 150))
+    event = ExcursionEvent(150, Channel.HOST, excursion, updated=True)
+    # when
+    finding = excursion_text.periodic(_run_with_a_spike()[-1], event, running)
+    # then
+    assert finding.evidence.get("step_seconds") == known
+
+
 def test_the_figures_of_a_spike_stand_on_the_other_screens() -> None:
     # given the run of a process on the CPU, one step of which needs far more
     samples = _run_with_a_spike()

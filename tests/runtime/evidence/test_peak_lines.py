@@ -238,6 +238,7 @@ def test_a_step_is_followed_if_looks_at_it_are_never_far_apart(at: Iterable[int]
             lines.look()
     # then
     assert lines.of_steps("cpu", [1]).is_followed is is_followed
+    assert lines.of_steps("cpu", [1]).seconds == max(at)
 
 
 def test_a_step_of_which_only_a_part_was_seen_does_not_tell_what_is_usual() -> None:

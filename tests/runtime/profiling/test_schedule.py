@@ -101,6 +101,18 @@ def test_an_occurrence_is_recorded_with_the_step_before_it() -> None:
     assert [point.window for point in points] == [0, 3, 3, 3, 0]
 
 
+@pytest.mark.parametrize(("seconds", "expected"), [(0.4, 120), (0.9, 120), (3.0, 330)])
+def test_a_long_occurrence_is_recorded_once_it_is_a_small_share_of_the_run(seconds: float, expected: int) -> None:
+    # given steps of half a second
+    clock = iter([10.0, 57.5])
+    schedule, periodic = Schedule(ProfilingConfig(), lambda: next(clock)), _periodic()
+    periodic.evidence["step_seconds"] = seconds
+    # when
+    schedule.expect([periodic], 95, resumed_after=0)
+    # then after 150 s, which are 300 steps, and those in which a window is prepared, where it takes 3 s
+    assert schedule.expected == expected
+
+
 @pytest.mark.parametrize("repeat", [0, 20])
 def test_an_occurrence_that_a_window_records_anyway_is_not_expected(repeat: int) -> None:
     schedule = Schedule(ProfilingConfig(repeat=repeat, wait=0, warmup=1, active=5))
