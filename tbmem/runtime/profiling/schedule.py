@@ -35,8 +35,8 @@ class SchedulePoint:
 LEFT_OUT = "is left out"
 """What happens to a window that is not recorded at all, in words."""
 _PREPARED = 4  # steps before an occurrence in which it must be known
-_RECORDED_SECONDS, _SHARE_OF_RUN = 0.5, 0.02
-"""Seconds that a spike's step may take to be recorded when it comes next: torch needs about as long again to end the
+_RECORDED_SECONDS, _SHARE_OF_RUN = 0.5, 0.01
+"""Seconds that a spike's step may take to be recorded when it comes next: torch needs once or twice as long to end the
 recording. A longer one, such as an evaluation, is recorded once it is no more than such a share of the run."""
 _CYCLE = (ScheduleState.WAIT, ScheduleState.WARMUP, ScheduleState.ACTIVE)
 
