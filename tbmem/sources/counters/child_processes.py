@@ -13,9 +13,9 @@ from typing import NamedTuple
 import psutil
 
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-_SHARE_OF_TIME = 0.001
+_SHARE_OF_TIME = 0.002
 """Share of the time that reading private memory may take: the kernel walks all pages of a process for it, which takes
-ten milliseconds for a few GiB. What a process gains in between is seen in its resident memory."""
+ten milliseconds for a few GiB."""
 _ANY_SIGNAL = 0x4000_0000 if sys.platform == "linux" else 0
 """``__WALL`` of wait(2): children that end with another signal than SIGCHLD as well."""
 _CREDIT = 0.02
