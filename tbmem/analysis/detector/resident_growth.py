@@ -42,7 +42,10 @@ class ResidentGrowth:
             self._held = conclusion.explained or 0.0
 
     def pinning(self, channel: GrowthChannel) -> Trend | None:
-        """The leak of what is alive by which the resident memory, if that is ``channel``, grows by more."""
+        """The leak of what is alive by which the resident memory, if that is ``channel``, has grown by more.
+
+        Also where that has become slower since: it is the same leak, which then has the rate of what is alive.
+        """
         trend = self._alive.growth.trend
         if channel is not self._host or trend is None or trend.state is not TrendState.LEAK:
             return None
@@ -55,7 +58,16 @@ class ResidentGrowth:
         much of the resident memory: equal runs of a small leak differ by how far their heaps have grown besides.
         """
         growth, level = self._pinned(trend) if channel is self._alive else None, self._host.level_at(trend.last.step)
-        return growth if growth is not None and level is not None and growth >= _MUCH * level else None
+        is_much = growth is not None and level is not None and growth >= _MUCH * level
+        return growth if is_much and self._goes_on(trend) else None
+
+    def _goes_on(self, trend: Trend) -> bool:
+        """Whether the resident memory grows far faster than what is alive in both halves of a trend.
+
+        What malloc takes once for a larger step does not go on.
+        """
+        steady = self._host.steady_rate(trend)
+        return steady is None or steady >= _PINNED * self._alive.rate(trend)
 
     def _pinned(self, trend: Trend) -> float | None:
         """Growth of the resident memory where it is far above that of what is alive, and of malloc's heap."""
@@ -63,11 +75,8 @@ class ResidentGrowth:
         level, growth = self._host.level_at(last), self._host.growth_between(first, last)
         if level is None or growth is None or not self._feed.is_cpu:
             return None
-        # what malloc takes once for a larger step does not go on
-        steady = self._host.steady_rate(trend)
-        goes_on = steady is None or steady >= _PINNED * self._alive.rate(trend)
         is_large = growth >= max(_PINNED * trend.growth, RESIDENT_GROWTH, self._least_share * level)
-        return growth if goes_on and is_large and self._is_of_heap(first, last) else None
+        return growth if is_large and self._is_of_heap(first, last) else None
 
     def held(self, channel: GrowthChannel, trend: Trend) -> float | None:
         """Bytes per step that the known holder of what is alive gains, where malloc's heap shows far less of them.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import pytest
 
@@ -86,6 +86,27 @@ def test_what_the_heap_took_once_is_no_part_of_the_rate() -> None:
     evidence = detector.verdict().evidence
     assert evidence["bytes_per_step"] == pytest.approx(32 * KIB, rel=0.05)
     assert "alive_bytes_per_step" not in evidence
+
+
+def test_a_heap_that_was_pinned_and_grows_more_slowly_is_the_same_leak() -> None:
+    # given a holder of 32 KiB a step, and a heap that grows by 200 KiB a step at first, and by 60 in the second half
+    grown = [0, *accumulate((200 if step < 200 else 46 if step < 300 else 74) * KIB for step in range(399))]
+    reserved = [2 * HEAP + round(0.6 * each) for each in grown]
+    samples = heap(leaking(400, 32 * KIB), reserved=reserved, host_rss=[300 * MIB + each for each in grown])
+    detector, findings = Detector(awaits_evidence=True), []
+    holder = conclusion(Outcome.CONFIRMED, explained=32.0 * KIB, evidence={"holder": "list 'losses' in train()"})
+    # when looks at the resident memory find nothing
+    for sample in samples:
+        findings += detector.update(sample)
+        for suspicion in detector.suspicions:
+            is_alive = suspicion.channel is Channel.ALLOCATED
+            answer = holder if is_alive else conclusion(Outcome.OPEN, reason="nothing was found")
+            findings += detector.conclude(suspicion, answer)
+    # then
+    leaks = [finding for finding in (*findings, detector.verdict()) if finding.kind is FindingKind.LEAK]
+    assert {leak.evidence["channel"] for leak in leaks} == {"allocated"}
+    assert leaks[-1].evidence["holder"] == "list 'losses' in train()"
+    assert leaks[-1].evidence["bytes_per_step"] == pytest.approx(32 * KIB, rel=0.05)
 
 
 def test_a_second_leak_beside_mallocs_heap_is_told_apart() -> None:
