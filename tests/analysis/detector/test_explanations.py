@@ -146,3 +146,18 @@ def test_growth_that_another_channel_has_shown_is_not_certain_once_that_has_fall
             findings += detector.conclude(suspicion, conclusion(Outcome.OPEN, reason="nothing was found"))
     # then
     assert FindingKind.LEAK not in {finding.kind for finding in [*findings, detector.verdict()]}
+
+
+@pytest.mark.parametrize(("is_blind", "counts"), [(False, [True, True]), (True, [False, True])])
+def test_a_first_look_that_could_not_follow_what_survives_is_not_enough(is_blind: bool, counts: list[bool]) -> None:
+    # given looks that leave it open what grows
+    detector = Detector(awaits_evidence=True)
+    alive, explanations = detector._feed.channels[Channel.ALLOCATED], detector._explanations
+    opened = conclusion(Outcome.OPEN, reason="nothing was found", is_blind=is_blind)
+    # when
+    counted = []
+    for _ in range(2):
+        explanations.note(alive, opened)
+        counted.append(explanations.was_looked_at(alive))
+    # then
+    assert counted == counts
