@@ -244,7 +244,7 @@ class Conclusion:
     evidence: dict[str, Any] = field(default_factory=dict)
     is_free_heap: bool = False  # whether malloc's counters told it, and nothing of the program was looked at
     is_working_set: bool = False  # whether what grows was seen to keep nothing from one step to the next
-    is_blind: bool = False  # whether no holder was found by a look that could not follow what survives
+    lacks_survivors: bool = False  # whether no holder was found, and survivors could not be recorded
 
     def share_of(self, rate: float) -> float | None:
         """The share of growth at a rate, in bytes per step: the first one is of the few steps before the look."""

@@ -29,7 +29,7 @@ class Explanations:
     def __init__(self, feed: SampleFeed, resident: ResidentGrowth) -> None:
         self._feed, self._resident = feed, resident
         self._conclusions: dict[Channel, Conclusion] = {}
-        self._blind_looks: Counter[Channel] = Counter()
+        self._without_survivors: Counter[Channel] = Counter()
         # what was found last to fill, and to keep nothing from step to step: memory of the host (true), or not
         self._filling: dict[bool, Conclusion] = {}
         self._working: dict[bool, Conclusion] = {}
@@ -41,7 +41,7 @@ class Explanations:
     def note(self, channel: GrowthChannel, conclusion: Conclusion) -> None:
         """Note what a look has told."""
         self._conclusions[channel.channel] = conclusion
-        self._blind_looks[channel.channel] += conclusion.is_blind
+        self._without_survivors[channel.channel] += conclusion.lacks_survivors
         if conclusion.outcome is Outcome.DISMISSED and conclusion.room:
             self._filling[self._is_of_host(channel)] = conclusion
         if conclusion.is_working_set:
@@ -52,13 +52,14 @@ class Explanations:
         return self._conclusions.pop(channel.channel, None)
 
     def was_looked_at(self, channel: GrowthChannel) -> bool:
-        """Whether looks have told all that they can; malloc's counters are none, and a first blind one says little.
+        """Whether looks have told all that they can; malloc's counters are none.
 
-        Growth that comes every few dozen steps is looked at from far apart; what has become certain, in each step.
+        Nor is a first look without survivors: growth that comes every few dozen steps is looked at from far apart, and
+        what has become certain in each step.
         """
         known = self.of(channel)
-        is_first_blind = known is not None and known.is_blind and self._blind_looks[channel.channel] == 1
-        return known is not None and not known.is_free_heap and not is_first_blind
+        is_first = known is not None and known.lacks_survivors and self._without_survivors[channel.channel] == 1
+        return known is not None and not known.is_free_heap and not is_first
 
     def as_it_stands(self, channel: GrowthChannel, trend: Trend) -> Conclusion | None:
         """What explains growth, unless it was that it is free heap, and it is so no more."""

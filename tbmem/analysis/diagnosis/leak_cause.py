@@ -305,7 +305,7 @@ def _without_holder(case: _Case, looked_before: int) -> Conclusion:
     is_large = case.rate >= case.min_rate and case.suspicion.growth >= _OUT_OF_SIGHT
     outcome, advice = Outcome.OPEN, leak_text.ADVICE_OUT_OF_SIGHT
     gap, watched = case.suspicion.gap, case.evidence.watched_steps
-    is_blind = False
+    lacks_survivors = False
     if case.evidence.search_seconds and not case.evidence.holders:
         reason = leak_text.search_cut_short(case.evidence.search_seconds)
         advice = leak_text.advice_on_search(case.evidence.search_seconds)
@@ -316,12 +316,14 @@ def _without_holder(case: _Case, looked_before: int) -> Conclusion:
         reason = "neither Python nor torch holds it: heap memory without tensors, such as that of a C extension"
         outcome = Outcome.CONFIRMED if looked_before > 0 and is_large else Outcome.OPEN
     else:
-        reason, is_blind = "no Python object that holds it was found, and survivors could not be recorded", True
+        reason, lacks_survivors = "no Python object that holds it was found, and survivors could not be recorded", True
     along = _growing_along(case)
     reasons = [reason, *(leak_text.grows_along(each, case.rate, case.evidence.last_step) for each in along)]
     conclusion = case.conclude(outcome, " · ".join(reasons), "memory outside of torch", advice, holders=along)
     # the lines of what grows along are a place to begin at, but the holder is out of sight
-    return replace(conclusion, evidence={**conclusion.evidence, "holder": None, "line": None}, is_blind=is_blind)
+    return replace(
+        conclusion, evidence={**conclusion.evidence, "holder": None, "line": None}, lacks_survivors=lacks_survivors
+    )
 
 
 def _growing_along(case: _Case) -> Sequence[Holder]:

@@ -176,7 +176,7 @@ class Investigator:
                 looked_before=self._inconclusive[suspect],
                 working_sets=self._working_sets | let_go,
             )
-            self._inconclusive[suspect] += conclusion.outcome is Outcome.OPEN and not conclusion.is_blind
+            self._inconclusive[suspect] += conclusion.outcome is Outcome.OPEN and not conclusion.lacks_survivors
             path = self._write(suspicion, evidence, conclusion)
             files = [file.name for file in (path, self._snapshot) if file is not None]
             if files:

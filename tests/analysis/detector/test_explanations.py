@@ -148,12 +148,14 @@ def test_growth_that_another_channel_has_shown_is_not_certain_once_that_has_fall
     assert FindingKind.LEAK not in {finding.kind for finding in [*findings, detector.verdict()]}
 
 
-@pytest.mark.parametrize(("is_blind", "counts"), [(False, [True, True]), (True, [False, True])])
-def test_a_first_look_that_could_not_follow_what_survives_is_not_enough(is_blind: bool, counts: list[bool]) -> None:
+@pytest.mark.parametrize(("lacks_survivors", "counts"), [(False, [True, True]), (True, [False, True])])
+def test_a_first_look_that_could_not_follow_what_survives_is_not_enough(
+    lacks_survivors: bool, counts: list[bool]
+) -> None:
     # given looks that leave it open what grows
     detector = Detector(awaits_evidence=True)
     alive, explanations = detector._feed.channels[Channel.ALLOCATED], detector._explanations
-    opened = conclusion(Outcome.OPEN, reason="nothing was found", is_blind=is_blind)
+    opened = conclusion(Outcome.OPEN, reason="nothing was found", lacks_survivors=lacks_survivors)
     # when
     counted = []
     for _ in range(2):

@@ -250,8 +250,8 @@ def test_what_nothing_in_sight_holds_is_a_leak_when_it_was_looked_for_twice() ->
     assert conclusion.outcome is Outcome.CONFIRMED
     assert conclusion.cause == "memory outside of torch"
     # but not where births could not be watched, and not what the collector will free
-    blind = concluded(sites=None, looked_before=1)
-    assert (blind.outcome, blind.is_blind, conclusion.is_blind) == (Outcome.OPEN, True, False)
+    unseen = concluded(sites=None, looked_before=1)
+    assert (unseen.outcome, unseen.lacks_survivors, conclusion.lacks_survivors) == (Outcome.OPEN, True, False)
     cycle = replace(LIST, kind=HolderKind.GARBAGE)
     assert concluded(cycle, looked_before=1).outcome is Outcome.OPEN
 
