@@ -27,7 +27,9 @@ _MAD_TO_SIGMA = 1.4826  # median absolute deviation to standard deviation of a n
 _SPREADS = 2.0
 """An excursion is so many times as far from the median as the highest level that is none: where most levels are the
 same, their deviation says nothing of the others (some steps need a few more large blocks of malloc)."""
-_RECORD = 1.03  # a spike must pass the highest level so far by 3 %: what recurs is reported once
+_RECORD = 0.03
+"""Share by which a spike must pass the highest level so far, unless a smaller one makes a spike: what recurs is
+reported once."""
 _HIGHER = 1.2  # and a later spike must be higher above the usual than those before by this factor
 EACH = 3
 """Spikes of a run that are reported each when it ends; of more, which recur, only those that are higher."""
@@ -368,7 +370,7 @@ class SpikeTest:
         apart = not self._before or excursion.first_step - self._before[-1][0].last_step > RETURN_WITHIN
         is_expected = self.periodicity.expects(excursion.first_step)
         is_revealed = apart and self.periodicity.add(excursion.first_step, excursion.height)
-        is_record = counts and excursion.peak > self._record * _RECORD
+        is_record = counts and excursion.peak > self._record * (1 + min(_RECORD, self._share))
         if is_expected and excursion.height <= HIGHER * self._periodic_height:
             return ()
         highest = max((before.height for before, _ in self._before), default=0)

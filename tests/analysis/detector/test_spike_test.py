@@ -95,6 +95,15 @@ def test_a_spike_must_be_as_high_as_both_limits(percent: float, size: int, heigh
     assert bool(run(peaks, make_test(percent, size))) is found
 
 
+@pytest.mark.parametrize(("percent", "found"), [(2.0, True), (5.0, False)])
+def test_a_spike_passes_the_highest_level_by_no_more_than_makes_it_one(percent: float, *, found: bool) -> None:
+    # given: steps at 144 MiB, one 0.3 % above them, and one 2.8 % above
+    usual, spike = 144 * MIB, 148 * MIB
+    levels = [usual] * 8 + [usual + MIB // 2] + [usual] * 20 + [spike] + [usual] * 40
+    # when, then
+    assert run(levels, make_test(percent, MIB)) == ([spike_at(30, spike, usual)] if found else [])
+
+
 @pytest.mark.parametrize(("height", "found"), [(0.1, False), (0.2, True)])
 @pytest.mark.parametrize("before", [1, 2, 7])
 def test_with_little_to_compare_with_only_a_high_jump_counts(before: int, height: float, found: bool) -> None:
