@@ -89,8 +89,9 @@ def window(place: Path, count: int) -> Path:
 def log(folder: Path, steps: int, every: int) -> None:
     """The live log of a training with an accelerator."""
     from tbmem.model.files import MONITOR_LOG
-    from tbmem.model.monitor_log import RowBuilder, to_line
+    from tbmem.model.monitor_log import to_line
     from tbmem.model.sample import MemorySample
+    from tbmem.model.sample_row import RowBuilder
 
     place = folder / MONITOR_LOG
     place.parent.mkdir(parents=True)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tbmem.model.monitor_log import SampleRow, read_monitor_log
+from tbmem.model.monitor_log import read_monitor_log
+from tbmem.model.sample_row import SampleRow
 
 GIB = 1 << 30
 MIB = 1 << 20

@@ -9,14 +9,10 @@ deleted), ``end``.
 from __future__ import annotations
 
 import json
-import math
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, BinaryIO, TypedDict, TypeVar, cast
 
@@ -24,136 +20,15 @@ import msgspec
 
 from tbmem.errors import FileFormatError
 from tbmem.model.finding import Finding
-from tbmem.model.json_values import Count, Size, UnixTime, read_json
-from tbmem.model.sample import MemorySample
+from tbmem.model.json_values import Count, UnixTime, read_json
+from tbmem.model.sample_row import SampleRow, line_of, row_of
 from tbmem.regular_files import open_regular
 from tbmem.units import format_duration
 
 SCHEMA_VERSION = 1
-_ROW_SECONDS = 1.0
-_STALE_SECONDS = 5.0
-"""Age of a reading of malloc above which it is no longer said to be the level: in a heap of a million holes one takes a
-quarter of a second, and comes once in minutes."""
-FRESH_SECONDS = 0.1
-"""Age of a reading of malloc up to which a row does not say of what step it is: a long run of short steps reads every
-20 to 100 ms."""
 STEP_ENDS, STEP_CALLED, OPTIMIZER_STEPPED = "step_ends", "call", "optimizer"
 """Key of a header that says when steps end, and its values: with a call of ``step()``, or when an optimizer steps."""
 _NAMED_GAPS = 3
-ROW_FIELDS = (
-    *MemorySample._fields,
-    *("first_step", "count", "allocated_min", "allocated_max", "peak_step", "level_step"),
-)
-"""Keys of a line of samples beside its type."""
-
-
-@dataclass(frozen=True, slots=True)
-class SampleRow:
-    """Consecutive samples of one device, as one line of the log."""
-
-    first_step: int
-    count: int  # samples that the row stands for
-    allocated_min: int | None
-    allocated_max: int | None
-    sample: MemorySample  # the last of them, with the largest peaks of all
-    peak_step: int | None = None
-    """Step of the highest peak, or of the highest level where there are no peaks; ``None`` where there is one step."""
-    level_step: int | None = None
-    """Step after which the level was read, where that is a while ago; ``None`` where it was read at the row's end."""
-
-    @property
-    def highest(self) -> int | None:
-        """The highest peak of its steps; the highest level where no peak is known."""
-        levels = self.sample.peak is None and self.allocated_max is not None
-        return self.allocated_max if levels else self.sample.highest
-
-    @property
-    def as_read(self) -> MemorySample:
-        """The sample with what was read in its steps alone, without a level that is that of an earlier row."""
-        repeats = self.level_step is not None and self.level_step < self.first_step
-        return self.sample._replace(allocated=None, reserved=None) if repeats else self.sample
-
-    @property
-    def values(self) -> tuple[Any, ...]:
-        """Values in the order of ``ROW_FIELDS``."""
-        levels = (self.allocated_min, self.allocated_max, self.peak_step, self.level_step)
-        return (*self.sample, self.first_step, self.count, *levels)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> SampleRow:
-        """The row of a line; unknown keys are ignored, and a missing or odd value raises ValueError."""
-        return _row_of(msgspec.convert(data, _Line))
-
-
-class RowBuilder:
-    """Collects one device's samples into rows.
-
-    A row in which malloc was not read repeats the level of the row before for some seconds, and has none after that.
-
-    Args:
-        every: A row ends with each step whose number is a multiple of this.
-        began: Unix time of the run's start in seconds, if known.
-    """
-
-    def __init__(self, every: int = 1, began: float = math.inf) -> None:
-        self._every = every
-        self._last_end = began
-        self._open: list[MemorySample] = []
-        self._counted: MemorySample | None = None
-
-    def add(self, samples: Sequence[MemorySample]) -> list[SampleRow]:
-        """The rows that are complete with these samples.
-
-        A row also ends a second after the one before, so that slow steps are logged at once, and where a profiler
-        starts or stops, so that its memory is in the figures of its own steps only.
-        """
-        rows = []
-        for sample in samples:
-            if self._open and self._open[-1].profiled != sample.profiled:
-                rows += self.close()
-            self._open.append(sample)
-            if sample.step % self._every == 0 or sample.time - self._last_end >= _ROW_SECONDS:
-                rows += self.close()
-        return rows
-
-    def close(self) -> list[SampleRow]:
-        """The incomplete row, if there is one."""
-        samples, self._open = self._open, []
-        if not samples:
-            return []
-        last = samples[-1]
-        self._last_end = last.time
-        levels = [sample.allocated for sample in samples if sample.allocated is not None]
-        if levels:
-            self._counted = next(sample for sample in reversed(samples) if sample.allocated is not None)
-        lowest, highest = min(levels, default=None), max(levels, default=None)
-        counted = self._counted
-        if counted is None or last.time - counted.time > _STALE_SECONDS:
-            counted = last
-        level_step = counted.step if last.time - counted.time > FRESH_SECONDS else None
-        merged = last if len(samples) == 1 and levels else _merge(samples, counted)
-        return [SampleRow(samples[0].step, len(samples), lowest, highest, merged, _peak_step(samples), level_step)]
-
-
-def _peak_step(samples: Sequence[MemorySample]) -> int | None:
-    """Step of the highest peak; ``None`` for a single sample."""
-    if len(samples) == 1:
-        return None
-    known = [sample for sample in samples if sample.peak is not None]
-    known = known or [sample for sample in samples if sample.allocated is not None]
-    return max(known, key=lambda sample: sample.highest or 0).step if known else None
-
-
-def _merge(samples: Sequence[MemorySample], counted: MemorySample) -> MemorySample:
-    """The last sample with the largest peaks of all and the last known level."""
-    peaks: dict[str, Any] = {}
-    for name in ("peak_allocated", "peak_reserved", "host_peak_rss"):
-        known = [peak for sample in samples if (peak := getattr(sample, name)) is not None]
-        peaks[name] = max(known, default=None)
-    updated = any(sample.updated for sample in samples) or samples[-1].updated
-    return samples[-1]._replace(allocated=counted.allocated, reserved=counted.reserved, updated=updated, **peaks)
-
-
 _Record = TypeVar("_Record")
 
 
@@ -289,48 +164,13 @@ LogRecord = Mapping[str, Any] | SampleRow | Finding | WindowRecord
 """A record of the log; a mapping is a header or an end with its own ``type``."""
 
 
-_TYPES: dict[str, Any] = {
-    **dict.fromkeys(ROW_FIELDS, Size | None),
-    **{"step": Count, "time": UnixTime, "device": str, "rank": Count, "profiled": bool, "updated": bool | None},
-    **{"first_step": Count, "count": Count, "peak_step": Count | None, "level_step": Count | None},
-}
 _encode = json.JSONEncoder(separators=(",", ":")).encode
-_DEVICE = re.compile(r"[a-z][a-z0-9_]*(:[0-9]+)?")
-_Line = msgspec.defstruct(
-    "_Line",
-    [
-        *((name, _TYPES[name]) for name in ROW_FIELDS[:3]),
-        *((name, _TYPES[name], False if name == "profiled" else None) for name in ROW_FIELDS[3:]),
-    ],
-    tag_field="type",
-    tag="samples",
-    omit_defaults=True,
-)
-"""Encodes a row five times faster than a dictionary; counters that the device does not have are left out."""
-_line_of = msgspec.json.Decoder(_Line).decode
-_values = attrgetter(*ROW_FIELDS)
-
-
-@lru_cache
-def is_device(name: str) -> bool:
-    """Whether a name is one that torch gives to devices: ``'cpu'``, ``'cuda:0'``."""
-    return _DEVICE.fullmatch(name) is not None
-
-
-def _row_of(line: Any) -> SampleRow:
-    """The row of a ``_Line``; ValueError if it does not say which steps and which device it stands for."""
-    *sample, first_step, count, lowest, highest, peak_step, level_step = _values(line)
-    if first_step is None or count is None or not is_device(line.device):
-        raise ValueError("a row without its steps or its device")
-    last = MemorySample(*sample)
-    last = last._replace(rank=0) if last.rank is None else last
-    return SampleRow(first_step, count, lowest, highest, last, peak_step, level_step)
 
 
 def to_line(record: LogRecord) -> str:
     """One record as one line of the log, without the line break."""
     if isinstance(record, SampleRow):
-        return msgspec.json.encode(_Line(*record.values)).decode()
+        return line_of(record)
     if isinstance(record, Finding):
         return _encode({"type": "finding", **record.to_dict()})
     if isinstance(record, WindowRecord):
@@ -407,7 +247,7 @@ def parse_line(line: bytes, log: MonitorLog) -> bool:
 
 def _add(line: bytes, log: MonitorLog) -> None:
     with suppress(msgspec.MsgspecError, ValueError, RecursionError):  # nearly all lines are of samples
-        log.rows.append(_row_of(_line_of(line)))
+        log.rows.append(row_of(line))
         return
     data = read_json(line)
     kind = data.get("type") if isinstance(data, dict) else None

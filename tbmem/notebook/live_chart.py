@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from html import escape
 
 from tbmem.model.finding import Finding, FindingKind
-from tbmem.model.monitor_log import LogRecord, SampleRow
+from tbmem.model.monitor_log import LogRecord
+from tbmem.model.sample_row import SampleRow
 from tbmem.notebook.output import Output
 from tbmem.present.html.chart import ChartPoint, ChartSeries, chart_svg
 from tbmem.present.html.records import block, finding_html

@@ -17,7 +17,7 @@ from tbmem.units import format_bytes
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tbmem.model.monitor_log import SampleRow
+    from tbmem.model.sample_row import SampleRow
 
     _StreamHandler = logging.StreamHandler[Any]
     _LoggerAdapter = logging.LoggerAdapter[logging.Logger]

@@ -21,8 +21,9 @@ import torch
 from tbmem.config.schema import MonitorConfig
 from tbmem.errors import described
 from tbmem.model.finding import Finding
-from tbmem.model.monitor_log import SCHEMA_VERSION, LogRecord, RowBuilder, SampleRow
+from tbmem.model.monitor_log import SCHEMA_VERSION, LogRecord
 from tbmem.model.sample import MemorySample
+from tbmem.model.sample_row import RowBuilder, SampleRow
 from tbmem.present.lines import get_logger, signal_line, step_line
 from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.lifecycle import Process, Rank

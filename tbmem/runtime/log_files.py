@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tbmem.model.monitor_log import LogGap, LogRecord, SampleRow, to_line
+from tbmem.model.monitor_log import LogGap, LogRecord, to_line
+from tbmem.model.sample_row import SampleRow
 from tbmem.present.lines import get_logger
 from tbmem.present.scalars import ScalarEncoder
 from tbmem.runtime.process.growing_file import GrowingFile, Record

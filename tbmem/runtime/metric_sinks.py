@@ -13,9 +13,10 @@ from typing import Any, NamedTuple, TypeVar
 from tbmem.analysis.runs.device_history import RunPeak
 from tbmem.errors import ConfigError, MissingDependencyError, did_you_mean
 from tbmem.model.finding import Finding, Severity
-from tbmem.model.monitor_log import LogRecord, SampleRow
+from tbmem.model.monitor_log import LogRecord
 from tbmem.model.run_summary import Peak
 from tbmem.model.sample import MemorySample
+from tbmem.model.sample_row import SampleRow
 from tbmem.present.scalars import scalar_values, summary_values
 from tbmem.requirements import packages_of
 from tbmem.runtime.process.guard import Guard

@@ -15,8 +15,9 @@ import pytest
 
 from tbmem.model.files import MONITOR_LOG
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.model.monitor_log import LogRecord, RowBuilder, to_line
+from tbmem.model.monitor_log import LogRecord, to_line
 from tbmem.model.sample import MemorySample
+from tbmem.model.sample_row import RowBuilder
 from tests.browser import looking
 from tests.browser.driving import TAB, Browser
 from tests.browser.test_tab import PLUGIN, address

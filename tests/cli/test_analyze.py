@@ -14,8 +14,9 @@ import pytest
 from tbmem.analysis.allocator.segments import SimpleDevice
 from tbmem.analysis.allocator.settings import AllocatorSettings
 from tbmem.model.files import MONITOR_LOG
-from tbmem.model.monitor_log import SampleRow, to_line
+from tbmem.model.monitor_log import to_line
 from tbmem.model.sample import MemorySample
+from tbmem.model.sample_row import SampleRow
 from tests.analysis.allocator.recording import busy_recorder
 from tests.analysis.allocator.test_what_if import as_snapshot
 from tests.cli.conftest import Run

@@ -19,7 +19,8 @@ from tbmem.cli.watch import _updates, _views
 from tbmem.cli.watch_app import RunScreen, WatchApp
 from tbmem.errors import UsageError
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.model.monitor_log import SampleRow, to_line
+from tbmem.model.monitor_log import to_line
+from tbmem.model.sample_row import SampleRow
 from tbmem.sources.runs.gpu_processes import GpuProcesses
 from tests.conftest import MakeSample
 from tests.sources.runs.test_gpu_processes import FakeNvml

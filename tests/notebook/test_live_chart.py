@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.model.monitor_log import RowBuilder, SampleRow
+from tbmem.model.sample_row import RowBuilder, SampleRow
 from tbmem.notebook.live_chart import LiveChart
 from tbmem.notebook.output import Output
 from tbmem.runtime.process.guard import Guard

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tbmem.errors import FileFormatError, UsageError
-from tbmem.model.monitor_log import MonitorLog, SampleRow, to_line
+from tbmem.model.monitor_log import MonitorLog, to_line
+from tbmem.model.sample_row import SampleRow
 from tbmem.sources.runs.catalog import find_runs
 from tbmem.sources.runs.log_reader import FollowedLog
 from tests.conftest import MakeSample

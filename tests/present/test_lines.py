@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.model.monitor_log import SampleRow
 from tbmem.model.sample import MemorySample
+from tbmem.model.sample_row import SampleRow
 from tbmem.present.lines import (
     LOGGER_NAME,
     console_handler,

@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from tbmem.config.schema import MonitorConfig
-from tbmem.model.monitor_log import LogRecord, RowBuilder, SampleRow
+from tbmem.model.monitor_log import LogRecord
+from tbmem.model.sample_row import RowBuilder, SampleRow
 from tbmem.runtime import background_writer
 from tbmem.runtime.background_writer import (
     CLOSE_ROWS,

@@ -11,7 +11,8 @@ import pytest
 
 from tbmem.analysis.runs.run_status import RankState, status_notes
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.model.monitor_log import LogRecord, RowBuilder, SampleRow, read_monitor_log
+from tbmem.model.monitor_log import LogRecord, read_monitor_log
+from tbmem.model.sample_row import RowBuilder, SampleRow
 from tbmem.runtime.log_files import LogFiles, LogSink, ScalarSink
 from tbmem.runtime.process.run_folder import RunFolder
 from tests.conftest import MakeSample

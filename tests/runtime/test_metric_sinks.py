@@ -15,7 +15,7 @@ import pytest
 from tbmem import ConfigError, MemoryCallback, MemoryMonitor, MissingDependencyError
 from tbmem.integrations.base import TrainingSession
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.model.monitor_log import SampleRow
+from tbmem.model.sample_row import SampleRow
 from tbmem.present.scalars import scalar_values
 from tbmem.runtime import metric_sinks
 from tbmem.runtime.metric_sinks import MetricSink, MetricSinks, Point, RunInfo, Summary, find_sinks

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.model.monitor_log import LogRecord, SampleRow
+from tbmem.model.monitor_log import LogRecord
 from tbmem.model.sample import MemorySample
+from tbmem.model.sample_row import SampleRow
 from tbmem.present.scalars import scalar_values
 from tbmem.runtime.metric_sinks import MetricSink, MetricSinks
 from tbmem.runtime.process.guard import Guard

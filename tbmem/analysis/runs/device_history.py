@@ -14,9 +14,9 @@ from tbmem.analysis.detector.low_water_marks import BLOCK
 from tbmem.analysis.growth_rate import Point, Splice, StepTime, steady_growth_rate
 from tbmem.model.columns import F64
 from tbmem.model.finding import Finding, FindingKind
-from tbmem.model.monitor_log import SampleRow
 from tbmem.model.run_summary import Peak
 from tbmem.model.sample import MemorySample
+from tbmem.model.sample_row import SampleRow
 
 
 class RunPeak:

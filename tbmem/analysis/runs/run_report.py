@@ -12,8 +12,9 @@ from tbmem.analysis.plots.curves import even_intervals, extremes
 from tbmem.analysis.runs.run_status import RankState, RunStatus, run_status, skipped_note
 from tbmem.model.columns import F64, I64
 from tbmem.model.finding import Finding
-from tbmem.model.monitor_log import Header, MonitorLog, SampleRow, gap_notes
+from tbmem.model.monitor_log import Header, MonitorLog, gap_notes
 from tbmem.model.run_summary import Peak
+from tbmem.model.sample_row import SampleRow
 
 _MAX_ROWS = 4000
 _LAST_VALUES = ("allocated", "reserved", "host", "workers", "capacity")

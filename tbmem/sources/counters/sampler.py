@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from tbmem.model.monitor_log import FRESH_SECONDS
 from tbmem.model.oom import Limit
 from tbmem.model.sample import NOTHING, DeviceReading, MemorySample
+from tbmem.model.sample_row import FRESH_SECONDS
 from tbmem.sources.counters.devices import AUTO, CPU, Device, devices_in_use, open_device
 from tbmem.sources.counters.host import HostMemory
 from tbmem.sources.counters.malloc import MallocHeap

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from tbmem.errors import FileFormatError
 from tbmem.model.columns import F64
 from tbmem.model.json_values import Count, Size, UnixTime
-from tbmem.model.monitor_log import LONGEST_LINE, ROW_FIELDS, MonitorLog, SampleRow, is_device, not_a_log, parse_line
+from tbmem.model.monitor_log import LONGEST_LINE, MonitorLog, not_a_log, parse_line
 from tbmem.model.progress import progress
+from tbmem.model.sample_row import ROW_FIELDS, SampleRow, is_device
 from tbmem.regular_files import open_regular
 from tbmem.sources.runs.log_edges import head_of
 

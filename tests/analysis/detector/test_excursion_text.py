@@ -11,8 +11,9 @@ from tbmem.analysis.diagnosis.spike_source import SpikeSource, SpikeSources
 from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.evidence import Channel, CodeLine, RunningAt
 from tbmem.model.finding import FindingKind, Severity
-from tbmem.model.monitor_log import MonitorLog, SampleRow
+from tbmem.model.monitor_log import MonitorLog
 from tbmem.model.sample import MemorySample
+from tbmem.model.sample_row import SampleRow
 from tbmem.present.lines import memory_line
 from tbmem.present.text.run_status import run_lines, run_view
 from tbmem.present.views.live import LoggedRun

@@ -10,7 +10,8 @@ from tbmem.analysis.runs.checks import Limits, check_run, levels_of, peaks_of
 from tbmem.analysis.runs.run_status import RankState
 from tbmem.errors import UsageError
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.model.monitor_log import MonitorLog, SampleRow
+from tbmem.model.monitor_log import MonitorLog
+from tbmem.model.sample_row import SampleRow
 from tests.conftest import GIB, MIB, MakeSample
 from tests.spikes import spike_in_a_window
 

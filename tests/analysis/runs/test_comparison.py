@@ -23,8 +23,9 @@ from tbmem.analysis.runs.comparison import (
 )
 from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.model.monitor_log import MonitorLog, SampleRow
+from tbmem.model.monitor_log import MonitorLog
 from tbmem.model.sample import MemorySample
+from tbmem.model.sample_row import SampleRow
 from tbmem.units import GIB, MIB
 from tests.analysis.timelines import recording
 from tests.conftest import MakeSample

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tbmem.analysis.runs.device_history import DeviceHistory
-from tbmem.model.monitor_log import SampleRow
+from tbmem.model.sample_row import SampleRow
 from tests.conftest import GIB, MIB, MakeSample
 from tests.spikes import spike_in_a_window
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from tbmem.analysis.runs.device_history import RunPeak
-from tbmem.model.monitor_log import RowBuilder, SampleRow
 from tbmem.model.sample import MemorySample
+from tbmem.model.sample_row import RowBuilder, SampleRow
 from tests.conftest import GIB, MakeSample
 from tests.spikes import spike_in_a_window
 

@@ -10,7 +10,8 @@ from tbmem.analysis.detector.detector import Detector
 from tbmem.analysis.runs.run_report import run_report
 from tbmem.analysis.runs.run_status import RankState, standing
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.model.monitor_log import MonitorLog, RowBuilder, SampleRow
+from tbmem.model.monitor_log import MonitorLog
+from tbmem.model.sample_row import RowBuilder, SampleRow
 from tbmem.present.figures.series import marks_of
 from tbmem.present.text.readme import run_lines
 from tbmem.present.text.run_status import run_view

@@ -8,7 +8,8 @@ import pytest
 
 from tbmem.analysis.runs.run_status import RankState, Standing, rank_status, run_status, status_notes
 from tbmem.model.finding import FindingKind
-from tbmem.model.monitor_log import MonitorLog, SampleRow
+from tbmem.model.monitor_log import MonitorLog
+from tbmem.model.sample_row import SampleRow
 from tests.conftest import GIB, MIB, MakeSample
 
 END: dict[str, Any] = {"type": "end"}

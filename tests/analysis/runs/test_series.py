@@ -7,7 +7,8 @@ import numpy as np
 from tbmem.analysis.runs.run_report import RunReport, downsampled, run_report, series_of
 from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.model.monitor_log import MonitorLog, SampleRow
+from tbmem.model.monitor_log import MonitorLog
+from tbmem.model.sample_row import SampleRow
 from tests.conftest import GIB, MakeSample
 
 

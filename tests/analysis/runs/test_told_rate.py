@@ -10,8 +10,9 @@ from tbmem.analysis.detector.detector import Detector, judge
 from tbmem.analysis.runs.checks import Limits, check_run
 from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.finding import Finding, FindingKind
-from tbmem.model.monitor_log import MonitorLog, RowBuilder
+from tbmem.model.monitor_log import MonitorLog
 from tbmem.model.sample import MemorySample
+from tbmem.model.sample_row import RowBuilder
 from tbmem.present.text.run_status import run_view
 from tbmem.present.views.live import LoggedRun
 from tbmem.present.views.overview import overview_of

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from tbmem.model.files import MONITOR_LOG
-from tbmem.model.monitor_log import SampleRow, to_line
+from tbmem.model.monitor_log import to_line
 from tbmem.model.sample import MemorySample
+from tbmem.model.sample_row import SampleRow
 from tbmem.offline.queries.answers import Answers
 from tbmem.sources.runs.catalog import Catalog, Root
 

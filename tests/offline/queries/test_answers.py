@@ -8,8 +8,9 @@ import pytest
 
 from tbmem.errors import UsageError
 from tbmem.model.files import MONITOR_LOG
-from tbmem.model.monitor_log import SampleRow, to_line
+from tbmem.model.monitor_log import to_line
 from tbmem.model.sample import MemorySample
+from tbmem.model.sample_row import SampleRow
 from tbmem.offline.queries.run_reader import MissingError, OutsideError
 from tests.offline.queries.folder import GIB, LEAK, Folder
 from tests.offline.snapshots import write_snapshot

@@ -11,9 +11,10 @@ import pytest
 
 from tbmem.errors import FileFormatError, UsageError
 from tbmem.model.files import MONITOR_LOG
-from tbmem.model.monitor_log import SampleRow, to_line
+from tbmem.model.monitor_log import to_line
 from tbmem.model.progress import CancelledError, progress
 from tbmem.model.sample import MemorySample
+from tbmem.model.sample_row import SampleRow
 from tbmem.offline.queries.run_reader import MissingError, RunReader, reason
 from tbmem.sources.runs.catalog import Catalog, Root
 from tests.offline.queries.folder import Folder

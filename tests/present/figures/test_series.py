@@ -6,7 +6,8 @@ from pathlib import Path
 
 from tbmem.analysis.runs.run_report import series_of
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.model.monitor_log import MonitorLog, SampleRow
+from tbmem.model.monitor_log import MonitorLog
+from tbmem.model.sample_row import SampleRow
 from tbmem.present.figures.series import draw_series, marks_of
 from tests.conftest import GIB, MakeSample
 from tests.present.figures.pngs import size_of_png

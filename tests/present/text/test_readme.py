@@ -9,7 +9,8 @@ from pathlib import Path
 from tbmem.analysis.runs.run_report import run_report
 from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.model.monitor_log import MonitorLog, SampleRow
+from tbmem.model.monitor_log import MonitorLog
+from tbmem.model.sample_row import SampleRow
 from tbmem.offline.analyze import analyze
 from tbmem.present.text.readme import Recorded, recorded_part, run_lines, run_of_recordings, run_text
 from tests.conftest import GIB, MakeSample

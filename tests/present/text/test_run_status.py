@@ -8,7 +8,8 @@ import pytest
 
 from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.model.monitor_log import MonitorLog, SampleRow
+from tbmem.model.monitor_log import MonitorLog
+from tbmem.model.sample_row import SampleRow
 from tbmem.present.text.run_status import run_lines, run_view, sparkline
 from tests.conftest import GIB, MakeSample
 

@@ -9,8 +9,9 @@ import pytest
 
 from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.model.monitor_log import MonitorLog, SampleRow
+from tbmem.model.monitor_log import MonitorLog
 from tbmem.model.sample import MemorySample
+from tbmem.model.sample_row import SampleRow
 from tbmem.present.views.live import LoggedRun, live_series
 from tbmem.present.views.live_marks import forecasts_of, marked_findings, marked_rows, ooms_of
 from tests.present.views.test_live import a_series

@@ -7,7 +7,8 @@ import pytest
 from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.category import Category
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.model.monitor_log import MonitorLog, SampleRow
+from tbmem.model.monitor_log import MonitorLog
+from tbmem.model.sample_row import SampleRow
 from tbmem.present.views.live import LoggedRun
 from tbmem.present.views.overview import finding_item, index_view, overview_of, rank_columns
 from tests.conftest import GIB, MakeSample

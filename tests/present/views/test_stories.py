@@ -9,7 +9,8 @@ import pytest
 
 from tbmem.analysis.runs.run_status import RankState
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.model.monitor_log import MonitorLog, SampleRow
+from tbmem.model.monitor_log import MonitorLog
+from tbmem.model.sample_row import SampleRow
 from tbmem.present.views.stories import source_line, story_of, story_of_death
 from tests.conftest import GIB, MakeSample
 

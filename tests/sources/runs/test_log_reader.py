@@ -10,8 +10,9 @@ import pytest
 
 from tbmem.errors import FileFormatError
 from tbmem.model.finding import Finding, FindingKind, Severity
-from tbmem.model.monitor_log import ROW_FIELDS, RowBuilder, SampleRow, read_monitor_log, to_line
+from tbmem.model.monitor_log import read_monitor_log, to_line
 from tbmem.model.sample import MemorySample
+from tbmem.model.sample_row import ROW_FIELDS, RowBuilder, SampleRow
 from tbmem.sources.runs.log_reader import COLUMNS, ColumnLog, sample_rows
 
 HEADER = json.dumps({"type": "header", "rank": 0, "started": 1000.0})
