@@ -58,6 +58,7 @@ ORDER: dict[str, tuple[str, ...]] = {
             "oom",
             "meter",
             "device_judge",
+            "unfinished_step",
             "record",
             "cell_meter",
             "repetition",

@@ -29,6 +29,13 @@ class Peak:
     recorded: int | None = None
     """Bytes of a higher step of the CPU that the profiler recorded: its records are part of them."""
     recorded_step: int | None = None
+    ended: bool = True
+    """Whether its step has: memory may run out in one, and what comes after the last one never ends a step."""
+
+    @property
+    def when(self) -> str:
+        """``'in step 47'``; of what came after the last step, such as an evaluation, ``'after step 94'``."""
+        return f"in step {self.step}" if self.ended else f"after step {self.step - 1}"
 
     @property
     def of_the_program(self) -> int:
@@ -89,6 +96,6 @@ class RunSummary(HtmlDisplay):
 
     def __repr__(self) -> str:
         lines = [f"Summary of {self.folder}: {self.steps} steps in a run of {format_duration(self.seconds)}"]
-        lines += [f"  {peak.device}: peak {format_bytes(peak.bytes)} in step {peak.step}" for peak in self.peaks]
+        lines += [f"  {peak.device}: peak {format_bytes(peak.bytes)} {peak.when}" for peak in self.peaks]
         lines += [f"  {verdict.device}: {verdict.kind.label}: {verdict.message}" for verdict in self.verdicts]
         return "\n".join(lines)

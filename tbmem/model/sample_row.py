@@ -34,7 +34,7 @@ class SampleRow:
     """Consecutive samples of one device, as one line of the log."""
 
     first_step: int
-    count: int  # samples that the row stands for
+    count: int  # samples that the row stands for; 0 for a step that has not ended, of which only peaks are known
     allocated_min: int | None
     allocated_max: int | None
     sample: MemorySample  # the last of them, with the largest peaks of all
@@ -42,6 +42,11 @@ class SampleRow:
     """Step of the highest peak, or of the highest level where there are no peaks; ``None`` where there is one step."""
     level_step: int | None = None
     """Step after which the level was read, where that is a while ago; ``None`` where it was read at the row's end."""
+
+    @classmethod
+    def unfinished(cls, sample: MemorySample) -> SampleRow:
+        """The row of a step that has not ended: memory ran out in it, or it is what came after the last one."""
+        return cls(sample.step, 0, None, None, sample._replace(allocated=None))
 
     @property
     def highest(self) -> int | None:

@@ -237,6 +237,8 @@ class SummaryPeak(TypedDict):
     recorded: int | None
     """Bytes of a higher step of the CPU that the profiler recorded, with its records."""
     recorded_step: int | None
+    ended: bool
+    """Whether its step has, and not the run in it."""
 
 
 class SummaryOutput(Status):

@@ -39,6 +39,9 @@ _TOGETHER = 0.25
 """Seconds by which writes and readings of a long run may come too early, so that the thread wakes once for several."""
 _SHARE_OF_TIME = 0.01
 """Share of the time that a slow reading may take of a processor; its interval is extended accordingly."""
+_EARLY = (0.02, 0.05, 0.1, 0.2, *(0.5 * half for half in range(1, 21)))
+"""Seconds after the start at which child processes are first read."""
+_CHILDREN_SHARE = 0.05  # of a processor; what is dear of it, their private memory, rations itself
 _JOIN_SECONDS = 10.0
 """Maximum time that the end of a run waits for this thread: sinks may be slow."""
 _STALLED_SECONDS = 1.0
@@ -63,6 +66,11 @@ class PeriodicTask:
     """Seconds between two readings after that; more if a reading takes long."""
     share: float = _SHARE_OF_TIME
     """Share of the time that it may take of a processor."""
+
+    @classmethod
+    def of_children(cls, call: Callable[[], None]) -> PeriodicTask:
+        """The reading of child processes, of which some live for a second only."""
+        return cls(call, early=_EARLY, share=_CHILDREN_SHARE)
 
     def __post_init__(self) -> None:
         self.due = self.early[0] if self.early else self.every
@@ -125,7 +133,7 @@ class LineSink:
 
     def _shown(self, records: Sequence[LogRecord]) -> Collection[SampleRow]:
         rows = [record for record in records if isinstance(record, SampleRow)]
-        due = [row for row in rows if row.sample.step % self._every == 0]
+        due = [row for row in rows if row.count and row.sample.step % self._every == 0]
         if not self._seconds:
             return due
         latest = {row.sample.device: row for row in due if row.sample.time >= self._due.get(row.sample.device, 0.0)}

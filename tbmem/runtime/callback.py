@@ -284,6 +284,7 @@ class MemoryCallback(Lifecycle):
         deadline: float,
     ) -> None:
         try:
+            monitor.read_unfinished()
             self._guard.run("profiler", profiler.mute)
             # first: the following steps need memory themselves
             written = self._guard.run("out-of-memory report", flight.end, error)

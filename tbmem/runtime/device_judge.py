@@ -13,9 +13,12 @@ from tbmem.interruption import raise_interruption
 from tbmem.model.finding import Finding, FindingKind
 from tbmem.model.run_summary import Peak
 from tbmem.model.sample import MemorySample
+from tbmem.model.sample_row import SampleRow
 from tbmem.present.lines import get_logger
 from tbmem.sources.counters.devices import CPU
 
+_CLEARLY = 1.01
+"""Times as high as all steps what comes after the last one must be to count: a few pages are always touched."""
 _MOST_FAILURES = 3
 """Batches of samples in succession."""
 
@@ -116,6 +119,16 @@ class DeviceJudges:
         """Add samples that are not evaluated to the peaks."""
         for sample in samples:
             self.of(sample.device).peak.add([sample])
+
+    def note_unfinished(self, row: SampleRow) -> None:
+        """Add the peak of a step that has not ended."""
+        self.of(row.sample.device).peak.add_row(row)
+
+    def is_raised_by(self, sample: MemorySample) -> bool:
+        """Whether a step that has not ended has needed clearly more than all before: an evaluation after training."""
+        known = self._devices.get(sample.device)
+        peak = known.peak.peak if known is not None else None
+        return peak is not None and not sample.holds_profiler and (sample.highest or 0) > _CLEARLY * peak.bytes
 
     def room(self, device: str) -> int | None:
         """Bytes of a device that are still free, if known."""

@@ -43,6 +43,7 @@ from tbmem.runtime.process.guard import Guard
 from tbmem.runtime.process.lifecycle import Lifecycle, Process, Rank, find_rank
 from tbmem.runtime.process.optimizer_hook import UpdateTracker
 from tbmem.runtime.process.run_folder import RunFolder
+from tbmem.runtime.unfinished_step import UNFINISHED, UnfinishedStep
 from tbmem.sources.counters.host import HostMemory
 from tbmem.sources.counters.sampler import Counters
 from tbmem.sources.torch_state.data_loaders import code_in_workers
@@ -58,10 +59,6 @@ _BATCH_STEPS, _BATCH_SHARE = (5, 240), 1 / 16
 _WINDOW_SECONDS = 1.0
 """Evaluation waits this much longer while a profiler window is open: the trace would record its thousands of calls,
 which are not the program's. One second leaves windows of usual length alone and still reports in long ones."""
-_EARLY = (0.02, 0.05, 0.1, 0.2, *(0.5 * half for half in range(1, 21)))
-"""Seconds after the start at which child processes are first read; then every ``_WORKERS_SECONDS``."""
-_WORKERS_SECONDS = 1.0
-_WORKERS_SHARE = 0.05  # of a processor; what is dear of it, their private memory, rations itself
 _MAX_FINDINGS = 1000
 _FLUSH_SECONDS, _END_SECONDS = 2.0, 10.0
 """Maximum time that a signal handler waits for the disk, and if the process ends then: schedulers kill it after 30."""
@@ -132,7 +129,7 @@ class MemoryMonitor(Lifecycle):
         self._metric_sinks = MetricSinks(sinks, self._guard)
         self._investigator: Investigator | None = None
         self._peak_lines: PeakLines | None = None
-        self._devices = DeviceJudges(self._new_detector)
+        self._devices, self._unfinished = DeviceJudges(self._new_detector), UnfinishedStep()
         self._background: BackgroundWriter | None = None
         self.files = LogFiles(None)
         self.ended: float | None = None  # Unix time at which the training did: this ends after a callback's other parts
@@ -184,10 +181,8 @@ class MemoryMonitor(Lifecycle):
             self._flight = FlightRecorder(self._folder, oom, snapshot, self._guard, console=self._console)
             self._resources.callback(self._flight.close)
             self._flight.open(self)
-        children = PeriodicTask(
-            self._counters.refresh_workers, early=_EARLY, every=_WORKERS_SECONDS, share=_WORKERS_SHARE
-        )
         counters, flight = self._counters, self._flight
+        children = PeriodicTask.of_children(counters.refresh_workers)
         tasks = [PeriodicTask(lambda: flight.look_at_host(counters.refresh())), children]
         self.files = LogFiles(self._folder, log=self.config.log, scalars=self.config.scalars)
         lines = [LineSink(self._every, self.config.line_seconds)] if self._console else []
@@ -317,6 +312,7 @@ class MemoryMonitor(Lifecycle):
             return
         if self._owns_flight and self._flight is not None:
             self._guard.run(PART, self._flight.end, error)
+        self.read_unfinished()
         self._ended = True
         end = self._guard.run(PART, self._finish, error)
         self.log(end or {"type": "end", "time": time.time(), "steps": self._step})
@@ -418,13 +414,16 @@ class MemoryMonitor(Lifecycle):
     def _skipped_samples(self) -> list[MemorySample]:
         return self._counters.passed(self._step) if self._counters is not None else []
 
-    def _add_unfinished_step(self) -> None:
-        """Log the peak of the step in which memory ran out; the level at its end is not known."""
-        if self._counters is not None:
-            samples = self._counters.sample(self._step + 1, thorough=True)
-            self.log(CLOSE_ROWS)
-            self.log([sample._replace(allocated=None) for sample in samples])
-            self._devices.note_peaks(samples)
+    def read_unfinished(self) -> None:
+        """Read the counters for what came after the last step, before tbmem's own work as the run ends."""
+        if self._is_running and self._counters is not None and PART not in self._guard.failed:
+            last = self.situation().last.values()
+            self._new += self._guard.run(UNFINISHED, self._unfinished.read, self._counters, self._step + 1, last) or ()
+
+    def _log_unfinished(self, *, ran_out: bool = False) -> None:
+        rows = self._unfinished.rows(self._devices, ran_out=ran_out)
+        for record in (CLOSE_ROWS, *rows) if rows else ():
+            self.log(record)
 
     def conclude(self, confirms: Confirms = unconfirmed) -> None:
         """Report what was open, as ``stop()`` does; ``confirms``: what recordings tell."""
@@ -432,6 +431,7 @@ class MemoryMonitor(Lifecycle):
             return
         self._has_concluded, self._new = True, self._new + self._skipped_samples()
         last = [*self._judge(), *self._devices.close(confirms)]
+        self._log_unfinished()
         leaks = {verdict.subject for verdict in self.verdicts() if verdict.kind is FindingKind.LEAK}
         told = leaks & {finding.subject for finding in self.findings}
         for finding in (each for each in last if each.subject not in told):
@@ -441,7 +441,7 @@ class MemoryMonitor(Lifecycle):
         self.conclude()
         verdicts = self.verdicts()
         if out_of_memory_in(error) is not None:
-            self._guard.run(PART, self._add_unfinished_step)
+            self._log_unfinished(ran_out=True)
         self.log(CLOSE_ROWS)
         # the last finding of a leak is its verdict, since its rate covers more steps
         for verdict in verdicts:

@@ -331,6 +331,21 @@ def test_switched_off_it_is_plain_python(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
+def test_an_evaluation_after_training_counts_in_the_peak(tmp_path: Path) -> None:
+    # given 240 MB that are needed once the last step has ended
+    script = _write(tmp_path / "evaluated.py", "train(40)\nprint(float(torch.ones(60_000_000).sum()))")
+    # when
+    done = _run(tmp_path, "--", script)
+    # then
+    (peak,) = re.findall(r"resident peak CPU: (\S+) MiB .* after step 40", done.stderr)
+    (logs,) = tmp_path.rglob("monitor.jsonl")
+    rows = read_monitor_log(logs).rows
+    assert float(peak) * 2**20 > max(row.highest or 0 for row in rows if row.count) + 200e6
+    checked = _python(tmp_path, "-m", "tbmem", "check", str(logs.parents[2]), "--max-peak", "300MiB")
+    assert "after step 40" in checked.stdout
+    assert checked.returncode == 1
+
+
 _SPIKE = """
 import time, torch
 model = torch.nn.Linear(64, 64)

@@ -20,7 +20,7 @@ from tests.conftest import GIB, MakeSample
 
 
 class SeriesCounters(Counters):
-    """Plays a series of levels in GiB instead of reading a device."""
+    """Plays a series of levels in GiB instead of reading a device; after the last one it is 1 GiB."""
 
     def __init__(self, make_sample: MakeSample, levels: Sequence[float]) -> None:
         self._make, self._levels = make_sample, levels
@@ -36,7 +36,8 @@ class SeriesCounters(Counters):
     def sample(self, step: int, *, thorough: bool, profiled: bool = False) -> list[MemorySample]:
         if thorough:
             self.thorough.append(step)
-        return [self._make(step, self._levels[step - 1], profiled=profiled)]
+        level = self._levels[step - 1] if step <= len(self._levels) else 1.0
+        return [self._make(step, level, profiled=profiled)]
 
     def refresh(self) -> None:
         pass
@@ -139,7 +140,7 @@ def test_lines_come_every_n_steps(make_sample: MakeSample, caplog: pytest.LogCap
     lines = [record.getMessage() for record in caplog.records]
     assert [line.split(" · ")[0] for line in lines] == ["step 5", "step 10", "step 15", "step 20"]
     assert lines[0].endswith("allocated 45.00 GiB · reserved 45.00 GiB · peak 45.00 GiB (56 % of 80)")
-    assert counters.thorough == [5, 10, 15, 20]
+    assert counters.thorough == [5, 10, 15, 20, 21]
 
 
 def test_without_console_nothing_is_said(make_sample: MakeSample, caplog: pytest.LogCaptureFixture) -> None:
@@ -222,7 +223,13 @@ def test_the_peak_of_the_step_that_ran_out_of_memory_is_the_runs(tmp_path: Path,
 
 def test_counters_that_fail_switch_it_off_once(make_sample: MakeSample, caplog: pytest.LogCaptureFixture) -> None:
     # given counters that break at step 3
-    monitor = MemoryMonitor(counters=SeriesCounters(make_sample, [1.0, 1.0]), console=False)
+    class Broken(SeriesCounters):
+        def sample(self, step: int, *, thorough: bool, profiled: bool = False) -> list[MemorySample]:
+            if step == 3:
+                raise OSError("no such counter")
+            return super().sample(step, thorough=thorough, profiled=profiled)
+
+    monitor = MemoryMonitor(counters=Broken(make_sample, [1.0, 1.0]), console=False)
 
     # when ten steps are trained
     with caplog.at_level(logging.WARNING, "tbmem"):
@@ -310,9 +317,9 @@ def test_steps_at_which_nothing_is_due_are_passed_over_and_logged(tmp_path: Path
     # when 23 steps end
     _play(monitor, 23)
 
-    # then the counters were asked now and then only
-    assert counters.sampled == [1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21]
-    assert counters.thorough == [5, 12, 16, 20]
+    # then the counters were asked now and then only, and as the run ended
+    assert counters.sampled == [1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24]
+    assert counters.thorough == [5, 12, 16, 20, 24]
     # and each step is in a row, those at the end as well
     assert monitor.log_path is not None
     rows = read_monitor_log(monitor.log_path).rows

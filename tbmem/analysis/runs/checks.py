@@ -115,7 +115,7 @@ def _check_peak(device: DeviceHistory, check: str, limit: float, requirement: st
     if peak is None:
         raise UsageError(f"{device.place}: no peak is known, so {check} cannot be determined")
     own = f" ({format_bytes(peak.bytes)} with tbmem's own {format_bytes(peak.own)})" if peak.own else ""
-    message = f"peak {format_bytes(peak.of_the_program)} in step {peak.step}{own}, {requirement}"
+    message = f"peak {format_bytes(peak.of_the_program)} {peak.when}{own}, {requirement}"
     if peak.recorded is not None:
         message += f"; step {peak.recorded_step}, which tbmem recorded, is left out: {format_bytes(peak.recorded)}"
     return _compare(device, check, peak.of_the_program, limit, message)

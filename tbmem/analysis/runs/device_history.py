@@ -55,7 +55,8 @@ class RunPeak:
 
     def add_row(self, row: SampleRow) -> None:
         """Add a row of the log."""
-        self._note(row.sample, row.highest, row.sample.step if row.peak_step is None else row.peak_step)
+        step = row.sample.step if row.peak_step is None else row.peak_step
+        self._note(row.sample, row.highest, step, ended=row.count > 0)
 
     def add_finding(self, finding: Finding) -> None:
         """Add a finding of the device: what a spike in a window needed without tbmem's part is known."""
@@ -73,7 +74,7 @@ class RunPeak:
                 own=self._own + added,
             )
 
-    def _note(self, sample: MemorySample, highest: int | None, step: int) -> None:
+    def _note(self, sample: MemorySample, highest: int | None, step: int, *, ended: bool = True) -> None:
         self._total = sample.device_total or self._total
         if not sample.holds_profiler:
             self._own = sample.host_own or 0
@@ -86,8 +87,15 @@ class RunPeak:
             if sample.peak_allocated is None:
                 counter = "allocated" if sample.peak is None else "host_peak_rss"
             own = sample.host_own or 0 if counter == "host_peak_rss" else 0
-            peak = Peak(device=sample.device, rank=sample.rank, bytes=highest, step=step, counter=counter, own=own)
-            self._highest[quality] = peak
+            self._highest[quality] = Peak(
+                device=sample.device,
+                rank=sample.rank,
+                bytes=highest,
+                step=step,
+                counter=counter,
+                own=own,
+                ended=ended,
+            )
 
 
 def _spike_in_window(finding: Finding) -> tuple[int, int] | None:
@@ -136,7 +144,10 @@ class DeviceHistory:
         self._last_point: Point | None = None  # the level after the last step
 
     def add(self, row: SampleRow) -> None:
-        """Add one row."""
+        """Add one row; of a step that has not ended only the peak counts."""
+        if not row.count:
+            self._add_unfinished(row)
+            return
         sample = self.last = row.sample
         self.level_step = row.level_step
         self._peak.add_row(row)
@@ -161,6 +172,11 @@ class DeviceHistory:
             even = len(self._low_water) // 2 * 2
             pairs = zip(self._low_water[:even:2], self._low_water[1:even:2], strict=True)
             self._low_water = [Point(first.step, min(first.level, second.level)) for first, second in pairs]
+
+    def _add_unfinished(self, row: SampleRow) -> None:
+        self._peak.add_row(row)
+        if row.sample.peak is not None and not row.sample.holds_profiler:
+            self.peaks.add(row.sample.peak, row.sample.step)
 
     def add_finding(self, finding: Finding) -> None:
         """Add a finding about this device."""

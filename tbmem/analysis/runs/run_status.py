@@ -142,10 +142,8 @@ class RankState:
 
     @property
     def step(self) -> int:
-        """Last step that was logged and has ended: that in which memory ran out has a row, too."""
-        last = max((device.last.step for device in self.devices if device.last is not None), default=0)
-        end: End = self.end or {}
-        return min(last, end.get("steps", last)) if end.get("out_of_memory") else last
+        """Last step that was logged and has ended."""
+        return max((device.last.step for device in self.devices if device.last is not None), default=0)
 
     @property
     def last_time(self) -> float | None:

@@ -12,7 +12,7 @@ from tbmem.model.run_summary import WHAT_COUNTS, Peak, ProfilerCost, RunSummary
 from tbmem.present.lines import SEPARATOR, device_label, peak_word
 from tbmem.units import format_bytes, format_duration, format_share
 
-_PEAK = ("bytes", "step", "counter", "total", "headroom", "own", "recorded", "recorded_step")
+_PEAK = ("bytes", "step", "counter", "total", "headroom", "own", "recorded", "recorded_step", "ended")
 _NOTICEABLE = 1.05
 """Slowdown below which the difference is noise."""
 
@@ -94,7 +94,7 @@ def peak_line(peak: Peak, several_ranks: bool = False) -> str:
     rank = f"rank {peak.rank} " if several_ranks else ""
     place = f"{rank}{device_label(peak.device)}"
     own = f", of this tbmem {format_bytes(peak.own)}" if peak.own else ""
-    highest = f"{peak_word(peak.counter)} {place}: {format_bytes(peak.bytes)}{share} in step {peak.step}{own}"
+    highest = f"{peak_word(peak.counter)} {place}: {format_bytes(peak.bytes)}{share} {peak.when}{own}"
     return highest if peak.recorded is None else SEPARATOR.join([highest, _recorded(peak, peak.recorded)])
 
 

@@ -172,6 +172,7 @@ def test_the_view_is_plain_json_and_says_everything() -> None:
         "own": 0,
         "recorded": None,
         "recorded_step": None,
+        "ended": True,
     }
     assert [finding["kind"] for finding in view["findings"]] == ["spike"]
     assert (view["steps"], view["seconds"], view["rank"]) == (30, 12.346, 0)
