@@ -15,6 +15,7 @@ _ALIKE = 0.9  # part of the highest one's height from which on spikes are about 
 _KEPT = 0.25
 """Part of a spike's height up to which what stays of it is no level of its own: libraries of matrix products keep
 buffers as large as the largest ones have needed."""
+_CARRIED = 1.2  # times the height of a spike, which was held as its step ended, up to which the next step's is the same
 _MOST = 0.8  # part of a growth that a change of level must make, for the growth to be none
 _SPIKES = 16  # spikes that are remembered, the highest ones
 _NAMED = 5  # steps with spikes that a verdict names
@@ -80,6 +81,12 @@ def _height(spike: Finding) -> int:
     return int(spike.evidence.get("height_bytes", 0))
 
 
+def _is_carried_into(excursion: Excursion, spike: Finding) -> bool:
+    """Whether an excursion is little more than what a spike still held as its step ended, the one before."""
+    is_held = spike.evidence.get("channel") == Channel.ALLOCATED.value
+    return is_held and excursion.height <= _CARRIED * _height(spike)
+
+
 def _is_severe(finding: Finding) -> bool:
     """Whether it counts for a verdict; a spike of an evaluation does not."""
     return finding.severity is not Severity.INFO
@@ -114,9 +121,10 @@ class VerdictHistory:
 
     def explains(self, channel: Channel, excursion: Excursion) -> bool:
         """Whether a spike of its steps was reported, or one channel has a period that it fits and its own has none."""
-        is_reported = bool(self._spikes_in(excursion.first_step, excursion.last_step))
         first = excursion.first_step
-        return is_reported or (channel not in self._periodic and self.is_periodic(first))
+        is_reported = bool(self._spikes_in(first, excursion.last_step))
+        is_carried = any(_is_carried_into(excursion, spike) for spike in self._spikes_in(first - 1, first - 1))
+        return is_reported or is_carried or (channel not in self._periodic and self.is_periodic(first))
 
     def is_periodic(self, step: int) -> bool:
         """Whether a step belongs to a period that was reported."""

@@ -187,6 +187,20 @@ def test_a_spike_that_was_reported_explains_that_of_another_channel() -> None:
 
 
 @pytest.mark.parametrize(
+    ("channel", "height", "is_known"),
+    [("allocated", 100, True), ("allocated", 80, False), ("host_peak_rss", 100, False)],
+)
+def test_what_a_spike_still_held_as_its_step_ended_is_no_spike_of_the_next(
+    channel: str, height: int, is_known: bool
+) -> None:
+    # given a spike in step 40, held when that ended or not, and 100 MiB in the step after it
+    history, spike = VerdictHistory(), finding(FindingKind.SPIKE, 40, height=height * MIB)
+    history.add(replace(spike, evidence={**spike.evidence, "channel": channel}))
+    # when / then
+    assert history.explains(Channel.HOST, excursion(ExcursionKind.SPIKE, 41)) is is_known
+
+
+@pytest.mark.parametrize(
     ("first", "last", "growth", "comes"),
     [(20, 90, 110, True), (20, 90, 140, False), (40, 90, 110, False), (20, 39, 110, False)],
 )
