@@ -186,14 +186,14 @@ def log_readings(screens: Screens) -> Iterator[Reading]:
     """The live log, figure by figure."""
     rows = [line for line in screens.log if line["type"] == "samples"]
     ends = [line for line in screens.log if line["type"] == "end"]
-    steps = max((row["step"] for row in rows), default=0)
+    steps = max((row["step"] for row in rows if row["count"]), default=0)
     yield Reading("steps", "run", "log", ends[-1]["steps"] if ends else steps)
     for device in dict.fromkeys(row["device"] for row in rows):
         own = [row for row in rows if row["device"] == device]
         counted = [row for row in own if not screens.holds_profiler(device, row["step"])] or own
         counter = "peak_allocated" if "peak_allocated" in own[-1] else "host_peak_rss"
         peak = max((row[counter] for row in counted if row.get(counter) is not None), default=None)
-        last = own[-1]
+        last = [row for row in own if row["count"]][-1]  # one without is of a step that has not ended
         figures = {"allocated": last["allocated"], "reserved": last.get("reserved"), "peak": peak}
         if counter == "host_peak_rss" and peak is not None:
             at_peak = next(row.get("host_own") or 0 for row in counted if row.get(counter) == peak)

@@ -46,7 +46,7 @@ class SampleRow:
     @classmethod
     def unfinished(cls, sample: MemorySample) -> SampleRow:
         """The row of a step that has not ended: memory ran out in it, or it is what came after the last one."""
-        return cls(sample.step, 0, None, None, sample._replace(allocated=None))
+        return cls(sample.step, 0, None, None, sample._replace(allocated=None, reserved=None))
 
     @property
     def highest(self) -> int | None:

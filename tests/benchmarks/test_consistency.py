@@ -43,6 +43,16 @@ IN_A_WINDOW = """
             torch.ones(1 << 26 if step == {step} else 1 << 10).sum()
             memory.step()
 """
+AFTER_THE_LAST_STEP = """
+    import torch
+    from tbmem import MemoryCallback
+
+    with MemoryCallback() as memory:
+        for step in range(1, 41):
+            torch.ones(1 << 10).sum()
+            memory.step()
+        torch.ones(1 << 26).sum()
+"""
 DEMO = ["-m", "tbmem", "demo", "--device", "cpu"]
 RUNS = {
     "leak": [*DEMO, "--inject", "leak"],
@@ -50,6 +60,7 @@ RUNS = {
     "json": [*DEMO, "--steps", "40", "--json"],
     "warm-up": ["-c", textwrap.dedent(IN_A_WINDOW.format(step=3))],
     "recorded": ["-c", textwrap.dedent(IN_A_WINDOW.format(step=5))],
+    "after the last step": ["-c", textwrap.dedent(AFTER_THE_LAST_STEP)],
     "out of memory": ["-c", textwrap.dedent(OUT_OF_MEMORY)],
 }
 

@@ -84,5 +84,7 @@ def _state_rows(device: DeviceColumns, begin: int) -> I64:
     level = peak_levels(device.device, columns)
     low = np.nan_to_num(columns["allocated"])
     stretch = even_intervals(count, _STATE_ROWS // 4)
-    chosen: I64 = begin + np.unique(np.concatenate([[0, count - 1], extremes(level, stretch), extremes(low, stretch)]))
+    last = np.flatnonzero(columns["count"] != 0)[-1:]  # the step after it may have a row, and has not ended
+    ends = np.concatenate([[0, count - 1], last])
+    chosen: I64 = begin + np.unique(np.concatenate([ends, extremes(level, stretch), extremes(low, stretch)]))
     return chosen

@@ -277,6 +277,6 @@ def sample_rows(device: DeviceColumns, indices: NDArray[np.int64]) -> list[Sampl
         known = {name: int(value) for name, value in zip(columns, values, strict=True) if value == value}
         time, profiled = values[1], known.pop("profiled", 0) == 1
         defaults = {"first_step": known["step"], "device": device.device, "rank": device.rank}
-        row = {**defaults, **known, "time": time, "profiled": profiled, "count": known.get("count") or 1}
+        row = {**defaults, **known, "time": time, "profiled": profiled, "count": known.get("count", 1)}
         rows.append(SampleRow.from_dict(row))
     return rows

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tbmem.model.monitor_log import to_line
+from tbmem.model.sample_row import SampleRow
 from tbmem.offline.queries import followed_rank
 from tbmem.offline.queries.followed_rank import FollowedRank
+from tests.conftest import MakeSample
 from tests.offline.queries.folder import GIB, HEADER, LEAK, Folder
 
 
@@ -59,3 +62,23 @@ def test_a_long_log_is_sampled_for_the_state(folder: Folder, monkeypatch: pytest
     (device,) = log.state.devices
     assert device.judged < 200
     assert (log.state.step, device.peak.bytes if device.peak else None) == (500, 2 * GIB)
+
+
+@pytest.mark.parametrize("most", [40, 10_000])
+def test_what_came_after_the_last_step_counts_in_the_peak_and_is_no_step(
+    most: int, folder: Folder, monkeypatch: pytest.MonkeyPatch, make_sample: MakeSample
+) -> None:
+    # given 500 steps, and 9 GiB after them
+    monkeypatch.setattr(followed_rank, "_STATE_ROWS", most)
+    path = folder.log("a", steps=500, peak=2 * GIB)
+    *before, end = path.read_text().splitlines()
+    after = to_line(SampleRow.unfinished(make_sample(501, 1.0, 9.0)))
+    path.write_text("\n".join([*before, after, end, ""]))
+    log = FollowedRank(path)
+    # when
+    log.read()
+    # then
+    (device,) = log.state.devices
+    assert device.peak is not None
+    assert (device.peak.bytes, device.peak.when) == (9 * GIB, "after step 500")
+    assert log.state.step == 500
