@@ -302,6 +302,8 @@ class WatchedDevice(TypedDict):
     peak_step: int | None
     peak_counter: str | None
     peak_own: int | None
+    peak_ended: bool | None
+    """Whether its step has, and not the run in it."""
     total: int | None
     headroom: int | None
     growth_per_step: float | None

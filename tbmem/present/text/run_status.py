@@ -19,7 +19,7 @@ from tbmem.units import format_bytes, format_signed, format_speed
 _MORE = 6  # findings that are only named
 _BARS = "▁▂▃▄▅▆▇█"
 _PEAK = {
-    **{"peak": "bytes", "peak_step": "step", "peak_counter": "counter", "peak_own": "own"},
+    **{"peak": "bytes", "peak_step": "step", "peak_counter": "counter", "peak_own": "own", "peak_ended": "ended"},
     **{"total": "total", "headroom": "headroom"},
 }
 """Fields of the peak by their key in JSON."""

@@ -153,6 +153,7 @@ def live_series(
         "name": device_label(series.device),
         "x": np.round(at[rows], 3).tolist(),
         "step": series.columns["step"][rows].astype(np.int64).tolist(),
+        "last_step": _last_ended(series, last),
         # where the peaks of the rows were reached; of time no more is known
         "peak_x": series.peak_steps(rows).tolist() if x == "step" else None,
         **{name: whole_numbers(series.line(name, rows)) for name in LINES},
@@ -160,6 +161,12 @@ def live_series(
         "capacity": None if np.isnan(capacity) else int(capacity),
         "points": max(last - first, 0),  # rows of the log in the range, of which some are left out
     }
+
+
+def _last_ended(series: DeviceSeries, last: int) -> int | None:
+    """The last step of the first rows, so many, that has ended: the one after it may have a row."""
+    ended = np.flatnonzero(series.columns["count"][:last] != 0)
+    return int(series.columns["step"][ended[-1]]) if len(ended) else None
 
 
 def x_of(run: LoggedRun, series: DeviceSeries, x: str) -> F64:

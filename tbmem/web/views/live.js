@@ -237,7 +237,7 @@ class LivePage {
         "li",
         { "data-series": `${one.run}/${one.rank}/${one.device}` },
         el("b", {}, several ? nameOf(one, this.answer.series) : one.name),
-        ` step ${whole(one.step.at(-1))}: `,
+        ` step ${whole(one.last_step ?? one.step.at(-1))}: `,
         [...KINDS, ...HOST]
           .filter(([key]) => known(last(one[key])))
           .map(([key, text]) => `${wordFor(one, key, text)} ${bytes(last(one[key]))}`)

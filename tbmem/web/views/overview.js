@@ -131,9 +131,15 @@ function meter(card) {
   return el("div", { class: "meter", role: "img", "aria-label": label, title: label }, fill);
 }
 
+/** Of what came after the last step, such as an evaluation, the step before. */
+function whenReached(card) {
+  if (card.peak_step === null) return null;
+  return card.peak_ended ? `step ${whole(card.peak_step)}` : `after step ${whole(card.peak_step - 1)}`;
+}
+
 function figures(card) {
   const rows = [
-    [card.peak_word, bytes(card.peak), card.peak_step !== null && `step ${whole(card.peak_step)}`],
+    [card.peak_word, bytes(card.peak), whenReached(card)],
     card.peak_own > 0 && ["of this tbmem", bytes(card.peak_own)],
     ["headroom", bytes(card.headroom), card.capacity && `of ${bytes(card.capacity)}`],
     ["allocated", bytes(card.allocated), card.allocated_step !== null && `of step ${whole(card.allocated_step)}`],

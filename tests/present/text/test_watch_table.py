@@ -22,7 +22,14 @@ from tests.conftest import GIB, MIB
 
 def _device(name: str, allocated: int | None, verdict: str = "stable", growth: float | None = None) -> dict[str, Any]:
     figures = {"allocated": allocated, "reserved": allocated, "peak": allocated, "headroom": None, "total": None}
-    others = {"allocated_step": None, "peak_counter": "peak_allocated", "peak_own": None, "levels": [], "peaks": []}
+    others = {
+        "allocated_step": None,
+        "peak_counter": "peak_allocated",
+        "peak_own": None,
+        "peak_ended": True,
+        "levels": [],
+        "peaks": [],
+    }
     return {"device": name, "verdict": verdict, "growth_per_step": growth, **figures, **others}
 
 

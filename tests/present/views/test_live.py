@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from tbmem.analysis.runs.run_status import RankState
@@ -34,7 +35,8 @@ def a_series(
     """Steps 1, 2, ... a second apart, from second 1001 on; what is not given was not read."""
     step = np.arange(1, count + 1, dtype=np.float64)
     nothing = {name: np.full(count, np.nan) for name in _FIELDS}
-    return DeviceSeries(0, device, {**nothing, "step": step, "time": 1000 + step, **(columns or {})})
+    known = {"step": step, "time": 1000 + step, "count": np.ones(count)}
+    return DeviceSeries(0, device, {**nothing, **known, **(columns or {})})
 
 
 def _run(*series: DeviceSeries, **more: object) -> LoggedRun:
@@ -79,6 +81,14 @@ def test_a_part_in_seconds() -> None:
 
     assert (part["x"], part["allocated"], part["host"]) == ([4, 5, 6], [3, 4, 5], [None] * 3)
     assert (part["capacity"], part["points"]) == (50, 3)
+
+
+@pytest.mark.parametrize(("end", "last"), [(10, 9), (6, 6), (0, None)])
+def test_the_last_step_is_the_last_that_has_ended(end: int, last: int | None) -> None:
+    # given: what came after step 9 has a row
+    series = a_series(10, {"count": np.array([1.0] * 9 + [0.0])})
+    # when, then
+    assert live_series(_run(series), series, "step", 0, end, points=100)["last_step"] == last
 
 
 def test_steps_on_both_axes() -> None:
