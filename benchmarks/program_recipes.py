@@ -380,6 +380,30 @@ FAULTS: tuple[Fault, ...] = (
         "buffer",
     ),  # fmt: skip
     _leak("pygcn/pygcn/train", "loss_train.backward()", "outputs.append(output)", "outputs", "outputs = []"),
+    _leak("minimalRL/dqn", "loss.backward()", "losses.append(loss)", "losses", "losses = []"),
+    _leak("makemore rnn", "loss.backward()", "history.append(loss)", "history", "history = []"),
+    _leak("cleanrl/cleanrl/c51", "loss.backward()", "batches.append(data)", "batches", "batches = []"),
+    _leak(
+        "TCN/TCN/copy_memory/copymem_test",
+        "loss.backward()",
+        "predictions.append(out)",
+        "predictions",
+        "predictions = []",
+    ),
+    _leak(
+        f"{_MIDDLE}/bidirectional_recurrent_neural_network",
+        "loss.backward()",
+        "seen.append(images)",
+        "seen",
+        "seen = []",
+    ),
+    _leak(
+        f"{_GAN}/wgan_gp/wgan_gp",
+        "d_loss.backward()",
+        "penalties.append(gradient_penalty)",
+        "penalties",
+        "penalties = []",
+    ),
     _leak(
         "makemore mlp",
         "loss.backward()",
