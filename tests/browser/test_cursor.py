@@ -6,6 +6,7 @@ import json
 import pickle
 import re
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,6 @@ from tests.browser import looking
 from tests.browser.driving import Browser
 from tests.browser.test_interaction import LOW, TOP, hash_of
 from tests.browser.test_tab import address, ask
-from tests.conftest import CORPUS
 from tests.offline.snapshots import snapshot
 from tests.tensorboard_server import Server
 
@@ -25,11 +25,11 @@ STACK = "document.querySelector('.dock .frames')?.textContent"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def server(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A TensorBoard with a real snapshot of a GPU."""
     folder = tmp_path_factory.mktemp("snapshots")
     (folder / "gpu").mkdir()
-    shutil.copy(CORPUS / "snapshots/ZidongLiu__memory__2f29ac4.pickle", folder / "gpu" / FILE)
+    shutil.copy(corpus / "snapshots/ZidongLiu__memory__2f29ac4.pickle", folder / "gpu" / FILE)
     (folder / "oom").mkdir()
     failed = {"action": "oom", "addr": 1 << 30, "size": 80 << 20, "stream": 0, "time_us": 1_000_100, "frames": []}
     recorded = snapshot([1000, 5000])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tbmem.present.views.events import events_view
 from tbmem.sources.snapshot.reader import read_snapshot, timeline_of_snapshot
-from tests.conftest import CORPUS
 from tests.offline.snapshots import snapshot
 from tests.present.views.recordings import view_of
 
@@ -22,8 +23,8 @@ def test_events_are_listed_in_order_with_their_rows() -> None:
     assert columns["bytes"][first] == RECORDING.analysis.timeline.rows.bytes[columns["row"][first]]
 
 
-def test_a_range_and_rare_events_only() -> None:
-    recording = view_of(read_snapshot(CORPUS / "snapshots/ZidongLiu__memory__2f29ac4.pickle"))
+def test_a_range_and_rare_events_only(corpus: Path) -> None:
+    recording = view_of(read_snapshot(corpus / "snapshots/ZidongLiu__memory__2f29ac4.pickle"))
 
     everything, rare = events_view(recording), events_view(recording, rare=True)
     part = events_view(recording, axis="event", begin=10.0, end=19.0)

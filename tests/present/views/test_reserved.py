@@ -2,40 +2,46 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tbmem.errors import UsageError
+from tbmem.present.views.recording_view import RecordingView
 from tbmem.present.views.reserved import reserved_view, segment_view
 from tbmem.sources.snapshot.reader import read_snapshot, timeline_of_snapshot
-from tests.conftest import CORPUS
 from tests.offline.snapshots import snapshot
 from tests.present.views.recordings import two_steps, view_of
 
-REAL = view_of(read_snapshot(CORPUS / "snapshots/ZidongLiu__memory__2f29ac4.pickle"))
+
+@pytest.fixture(scope="module")
+def real(corpus: Path) -> RecordingView:
+    """A snapshot of a real GPU."""
+    return view_of(read_snapshot(corpus / "snapshots/ZidongLiu__memory__2f29ac4.pickle"))
 
 
-def test_pools_add_up_to_what_was_reserved() -> None:
-    answer = reserved_view(REAL)
+def test_pools_add_up_to_what_was_reserved(real: RecordingView) -> None:
+    answer = reserved_view(real)
 
-    peak = REAL.analysis.main.peak_reserved_bytes
+    peak = real.analysis.main.peak_reserved_bytes
     assert max(answer["total"]) == peak
     assert [sum(parts) for parts in zip(*answer["bytes"], strict=True)] == answer["total"]
     assert answer["words"] == ["default pool"]
     bands = answer["segments"]["bands"]
     assert answer["segments"]["count"] == len(bands["row"]) == len(set(bands["address"]))
     # the address of each is among the segments at the end, as none was released
-    assert {f"0x{address:x}" for address in REAL.analysis.timeline.segments.address.tolist()} == set(bands["address"])
+    assert {f"0x{address:x}" for address in real.analysis.timeline.segments.address.tolist()} == set(bands["address"])
 
 
-def test_a_segment_has_the_stack_of_the_allocation_that_it_was_reserved_for() -> None:
-    (first, *_) = reserved_view(REAL)["segments"]["bands"]["row"]
+def test_a_segment_has_the_stack_of_the_allocation_that_it_was_reserved_for(real: RecordingView) -> None:
+    (first, *_) = reserved_view(real)["segments"]["bands"]["row"]
 
-    frames = segment_view(REAL, None, first)["frames"]
+    frames = segment_view(real, None, first)["frames"]
 
     assert frames
     assert {"text", "own"} == set(frames[0])
     with pytest.raises(UsageError, match="segment=99999"):
-        segment_view(REAL, None, 99999)
+        segment_view(real, None, 99999)
 
 
 def test_a_private_pool_is_named_and_a_range_is_cut() -> None:
