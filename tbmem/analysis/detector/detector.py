@@ -77,7 +77,7 @@ class Detector:
         self._resident_told = 0  # bytes of resident growth with which a leak that pins the heap was last reported
         self._step_time = StepTime()
         self._sample: MemorySample | None = None
-        self._noted = 0  # step after which large steps that looks have seen were noted last
+        self._noted = 0  # step after which large steps that looks have seen, and workers, were noted last
 
     def update(self, sample: MemorySample) -> Sequence[Finding]:
         """Judge the next sample of the device; usually there is no finding."""
@@ -102,9 +102,12 @@ class Detector:
                         self._add_time(columns, columns.step.index(event.step))
                     findings += self._report(by_step.get(event.step, first), event)
             self._add_time(columns, -1)
-        if self._feed.is_cpu and self._sample.step - self._noted >= WINDOW:
+        if self._sample.step - self._noted >= WINDOW:
             self._noted = self._sample.step
-            self._feed.hidden.note(self._looks.allocated())
+            if self._feed.is_cpu:
+                self._feed.hidden.note(self._looks.allocated())
+            if self._feed.channels[Channel.WORKERS].rises_early:
+                self._note_worker_code()  # a short run's verdict comes when they are gone
         return findings
 
     def _add_time(self, columns: Any, at: int) -> None:
@@ -186,6 +189,8 @@ class Detector:
         growing = [(channel, channel.growth.trend) for channel in channels if channel.growth.trend is not None]
         if self._feed.is_cpu:  # of several that grow, child processes among them, the one that has grown most
             growing.sort(key=lambda pair: -(self._resident.beyond(*pair) or pair[1].growth))
+            # what is known to be held tells more than what malloc keeps free around it
+            growing.sort(key=lambda pair: self._resident.is_free_heap(*pair))
         for channel, trend in growing:
             if trend.state is TrendState.LEAK and not self._explanations.is_shown(channel, trend):
                 return self._current_leak(sample, channel, trend.up_to(channel.growth.marks.at(0)[-1]))
@@ -209,6 +214,10 @@ class Detector:
                 return growth_text.growing(sample, suspicion, explained, self._worker_code, stands=stands)
         if shift is not None:
             return shift
+        early = feed.channels[Channel.WORKERS].early_growth(sample)
+        if early is not None:
+            self._note_worker_code()
+            return growth_text.growing(sample, early, None, self._worker_code)
         levels, resident, noted = feed.levels, feed.resident_levels, self._history.noted()
         if feed.channels[Channel.ALLOCATED].rises_early:
             return finding_text.too_short(sample, levels.lowest, levels.highest, feed.judged)
@@ -272,8 +281,8 @@ class Detector:
 
     def _report_growth(self, sample: MemorySample, event: GrowthEvent) -> Sequence[Finding]:
         channel, trend = self._feed.channels[event.channel], event.trend
-        if event.channel is Channel.WORKERS and not self._worker_code.methods:
-            self._worker_code = self._in_workers()
+        if event.channel is Channel.WORKERS:
+            self._note_worker_code()
         if event.change is Change.SUSPECTED:
             if not self._awaits_evidence:
                 return ()
@@ -318,6 +327,10 @@ class Detector:
             reason = "it fell back" if fell else "it ended"
             return (growth_text.dismissed(sample, standing, reason, {}),)
         return ()
+
+    def _note_worker_code(self) -> None:
+        if not self._worker_code.methods:
+            self._worker_code = self._in_workers()
 
     def _news_of(self, leak: Finding) -> Sequence[Finding]:
         """A leak, unless it pins the heap and the other channel has told the growth that it makes."""

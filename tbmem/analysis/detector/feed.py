@@ -318,7 +318,9 @@ class SampleFeed:
             return
         for step, value, time in zip(columns.step, workers, columns.time, strict=True):
             last, read_at = self._workers
-            if value is not None and (value != last or time >= read_at + _WORKERS_SECONDS):
+            if value is None or (value == 0 and last <= 0):
+                continue  # there are none yet
+            if value != last or time >= read_at + _WORKERS_SECONDS:
                 self._workers = (value, time)
                 events += self.channels[Channel.WORKERS].extend((step,), (value,))
 

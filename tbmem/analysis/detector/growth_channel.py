@@ -184,6 +184,26 @@ class GrowthChannel:
         """Whether the readings of a short run climb, too few for a suspicion."""
         return self.growth.rises_early(list(self._recent))
 
+    def early_growth(self, sample: MemorySample) -> Suspicion | None:
+        """The growth of a short run so far, where its readings climb but are too few for a suspicion."""
+        if not self.rises_early:
+            return None
+        first, last = self._recent_steps[0], self._recent_steps[-1]
+        base, level = self._recent[0], self._recent[-1]
+        return Suspicion(
+            device=sample.device,
+            rank=sample.rank,
+            channel=self.channel,
+            first_step=first,
+            began=first,
+            may_be_earlier=first > 1,
+            last_step=last,
+            base=round(base),
+            level=round(level),
+            bytes_per_step=(level - base) / max(last - first, 1),
+            judged_steps=last - first,
+        )
+
     @property
     def spread(self) -> float:
         """How far levels within a block usually differ, in bytes; with exact peaks how far these reach."""

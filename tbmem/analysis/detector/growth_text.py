@@ -144,6 +144,7 @@ def retracted(sample: MemorySample, seen: Suspicion, conclusion: Conclusion | No
     if not fell:
         reason = "it has not gone on for as long as it lasted"
         end = f"has ended: it stays at {format_bytes(seen.level)}; so far it is not a leak"
+        end += f" · {holder.reason}" if holder is not None else ""
     elif holder is None:
         reason = "most of the growth is free again"
         end = "has fallen back: the memory was released, it was not a leak"
@@ -152,7 +153,7 @@ def retracted(sample: MemorySample, seen: Suspicion, conclusion: Conclusion | No
         end = f"has fallen back: {_grown(seen)} were kept until now and are free again · {holder.reason}"
     message = f"the growth of {_SUBJECTS[seen.channel]} reported before {end}"
     evidence = {**_numbers(seen), "reason": reason, "allocated_bytes": sample.allocated}
-    if holder is None or not fell:
+    if holder is None:
         return make_finding(FindingKind.GROWING, sample, message, evidence, sample.step)
     evidence |= {"cause": holder.cause, **holder.evidence}
     return make_finding(FindingKind.GROWING, sample, message, evidence, sample.step, advice=holder.advice)

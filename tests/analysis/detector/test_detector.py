@@ -513,9 +513,10 @@ METHOD = CodeLine(file="/a/data.py", line=7, function="Images.__getitem__", text
 ADDS = CodeLine(file="/a/data.py", line=9, function="Images.__getitem__", text="self.decoded[i] = image")
 
 
-def growing_workers(steps: int, per_second: int) -> list[MemorySample]:
-    """Workers that are read once a second, at a hundred steps a second."""
-    private = [500 * MIB + per_second * (step // 100) for step in range(steps)]
+def growing_workers(steps: int, per_second: int, readings: int = 1) -> list[MemorySample]:
+    """Workers that are read so often a second, at a hundred steps a second."""
+    every = 100 // readings
+    private = [500 * MIB + per_second // readings * (step // every) for step in range(steps)]
     return heap([HEAP] * steps, workers_private=private, workers_rss=[None] * steps)
 
 
@@ -564,6 +565,48 @@ def test_workers_that_grow_for_too_short_a_time_are_named_too() -> None:
     assert verdict.kind is FindingKind.GROWING
     assert "not long enough to call it a leak · it is in a DataLoader worker" in verdict.message
     assert "data.py:9  self.decoded[i] = image" in verdict.message
+
+
+def test_workers_that_grow_in_a_run_of_ten_seconds_are_no_stable_run() -> None:
+    # given: 20 readings, of workers that are gone when the verdict is asked for
+    answers = [WorkerCode(methods=(METHOD,), additions=(ADDS,))]
+    detector = Detector(in_workers=lambda: answers.pop() if answers else WorkerCode())
+    # when
+    feed(detector, growing_workers(1000, 20 * MIB, readings=2))
+    # then
+    verdict = detector.verdict()
+    assert verdict.kind is FindingKind.GROWING
+    assert "the private memory of the child processes grows by " in verdict.message
+    assert "not long enough to call it a leak · it is in a DataLoader worker" in verdict.message
+
+
+def test_workers_that_start_late_and_stay_as_they_are_are_stable() -> None:
+    # given
+    private = [0 if step < 300 else 500 * MIB for step in range(1000)]
+    # when
+    findings = judge(heap([HEAP] * 1000, workers_private=private, workers_rss=[None] * 1000))
+    # then
+    assert kinds(findings) == ["stable"]
+
+
+def test_a_buffer_that_fills_is_told_before_what_malloc_keeps_free_around_it() -> None:
+    # given a buffer that is full after 5,000 steps, between blocks that are freed
+    alive, free = [HEAP + 16 * KIB * step for step in range(900)], [48 * KIB * step for step in range(900)]
+    samples = heap(
+        alive,
+        reserved=[level + 6 * MIB + more for level, more in zip(alive, free, strict=True)],
+        host_rss=[300 * MIB + level - HEAP + more for level, more in zip(alive, free, strict=True)],
+    )
+    detector = Detector(awaits_evidence=True)
+    feed(detector, samples[:60])
+    (suspicion,) = (each for each in detector.suspicions if each.channel is Channel.ALLOCATED)
+    fills = Conclusion(outcome=Outcome.DISMISSED, step=60, reason="deque 'buffer' fills", ends_at=5000)
+    detector.conclude(suspicion, fills)
+    # when
+    feed(detector, samples[60:])
+    # then
+    assert detector.verdict().kind is FindingKind.GROWING
+    assert "deque 'buffer' fills" in detector.verdict().message
 
 
 def test_of_several_that_grow_the_verdict_is_about_the_one_that_has_grown_most() -> None:

@@ -67,3 +67,14 @@ def test_what_should_have_been_full_by_now_fills_more_slowly(full_at: int | None
     found = growth_text.growing(sample, SEEN, fills)
     # then
     assert (" as of step 60 · it fills more slowly than in step 60" in found.message) is said
+
+
+def test_growth_that_has_ended_names_what_held_it() -> None:
+    # given a loss that is summed with its graph, while memory stays where it is
+    sample = MemorySample(step=300, time=1300.0, device="cpu")
+    held = Conclusion(outcome=Outcome.CONFIRMED, step=60, reason="held by tensor 'total'", advice="use .item()")
+    # when
+    found = growth_text.retracted(sample, SEEN, held, fell=False)
+    # then
+    assert found.message.endswith("so far it is not a leak · held by tensor 'total'")
+    assert found.advice == "use .item()"
