@@ -122,10 +122,12 @@ class RetainedSize:
     def graph(self, root: Any, newer_than: int = -1) -> tuple[int, int]:
         """Nodes and bytes of a graph that were not counted before."""
         nodes = self._graph.add(root, newer_than)
-        for leaf in autograd_graph.leaves(self._graph.nodes):
+        total = NODE_BYTES * len(nodes)
+        for leaf in [*autograd_graph.leaves(self._graph.nodes)]:
             if type(leaf) is torch.nn.Parameter:
                 self._storages.update(address for address, _ in _storages(leaf))
-        total = NODE_BYTES * len(nodes)
+            else:
+                total += self.measure(leaf)  # an input that requires gradients: the graph holds both
         for node in nodes:
             for saved in autograd_graph.saved(node):
                 if plain.is_a(saved, torch.Tensor):

@@ -36,7 +36,7 @@ THOUSAND = torch.zeros(1000)
         (torch.zeros(64 * KIB)[:4], 256 * KIB, 257 * KIB, Contents.VIEWS),
         (torch.ones(10, requires_grad=True) * 2, 64 + TENSOR_BYTES + NODE_BYTES, 2000, Contents.GRAPHS),
         # to drop its graph would change next to nothing
-        (torch.ones(1000, requires_grad=True) * 2, 4000 + TENSOR_BYTES + NODE_BYTES, 6000, Contents.TENSORS),
+        (torch.nn.Parameter(torch.ones(1000)) * 2, 4000 + TENSOR_BYTES + NODE_BYTES, 6000, Contents.TENSORS),
     ],
 )
 def test_things_weigh_what_they_keep(thing: Any, low: int, high: int, contents: Contents) -> None:
@@ -82,6 +82,22 @@ def test_a_parameter_is_no_part_of_a_graph() -> None:
     model = torch.nn.Linear(1000, 1000)
 
     assert RetainedSize(1.0).measure(model(torch.zeros(2, 1000))) < 100 * KIB
+
+
+def test_an_input_that_requires_gradients_is_part_of_its_graph_with_its_gradient() -> None:
+    # given a penalty on gradients, as of WGAN-GP, and weights that are no parameters
+    weights = torch.zeros(2048, requires_grad=True)
+    retained = RetainedSize(1.0)
+    retained.measure((torch.zeros(2048, requires_grad=True) * weights).sum())
+    inputs = torch.zeros(2048, requires_grad=True)
+    (gradient,) = torch.autograd.grad((inputs * weights).square().sum(), inputs, create_graph=True)
+    penalty = gradient.square().sum()
+    penalty.backward()
+    # when
+    size = retained.measure(penalty)
+    # then: 8 KiB each
+    assert 16 * KIB < size < 24 * KIB
+    assert retained.measure(inputs) == 0
 
 
 def test_a_graph_weighs_what_it_has_saved() -> None:
