@@ -29,6 +29,9 @@ _FIRST_WAIT = (
 _STEEP = 4  # finest blocks that are enough where memory is about to run out
 WORSE = 4.0
 """Factor by which certain growth must have gone on to be reported again: four lines in 6,000 steps."""
+_CYCLE = 1 / 3
+"""Share of the time that growth lasted which a cycle must take that shows its end: rare growth pauses for less."""
+_CYCLE_DEPTH = 0.1  # share of the growth by which memory must fall, and climb again, in a cycle
 _LEAP = 0.6
 """Largest single rise of a cycle, as a share of the whole: above it memory went up at once, as in validation."""
 _MARGIN = 0.25  # share of its height by which the next cycle may be higher
@@ -157,6 +160,7 @@ class GrowthTest:
         self._wait *= 2
 
     def _follow(self, trend: Trend, mark: LowWaterMark) -> Change | None:
+        trend.troughs.add(mark, _CYCLE_DEPTH * trend.growth)
         if mark.level > trend.last.level + _GOES_ON * trend.growth:
             trend.go_on(mark, self.marks.at(trend.scale))
             self.slack = 0.0
@@ -167,9 +171,18 @@ class GrowthTest:
                 return Change.SUSPECTED
         elif trend.last.level - mark.level > FALLEN_BACK * trend.growth:
             return self._drop(trend, mark.tick, Change.FELL)
+        elif not trend.lasting and self._comes_and_goes(trend):
+            self._sawtooth.note(mark.tick - trend.first.tick, trend.last.level, trend.growth)
+            return self._drop(trend, mark.tick, Change.FELL)
         elif not trend.lasting and self._has_ended(trend, mark.tick):
             return self._drop(trend, mark.tick, Change.ENDED)
         return None
+
+    @staticmethod
+    def _comes_and_goes(trend: Trend) -> bool:
+        """Whether what is left has not grown from one cycle to the next: only the first brought something to stay."""
+        lasted = trend.last.tick - trend.first.tick
+        return trend.is_cycle(max(_CYCLE * lasted, _SHORTEST), _GOES_ON * trend.growth)
 
     def _has_ended(self, trend: Trend, tick: int) -> bool:
         """Whether it has not gone on for as long as it lasted, and longer than slack hides it at its pace."""
@@ -273,8 +286,7 @@ class Sawtooth:
         if height >= self._least and self._highest - level > FALLEN_BACK * height:
             gradual = self._leap <= _LEAP * height
             if gradual:
-                self._cycles.append((tick - self._start, self._highest + _MARGIN * height))
-                self.length, self.ceiling = (max(column) for column in zip(*self._cycles, strict=True))
+                self.note(tick - self._start, self._highest, height)
             self._begin(tick, level)
             return gradual
         if level < self._lowest:
@@ -283,6 +295,11 @@ class Sawtooth:
             self._leap = max(self._leap, level - self._highest)
             self._highest = level
         return False
+
+    def note(self, length: int, highest: float, height: float) -> None:
+        """Remember a cycle of so many evaluated steps, which rose to a level by so many bytes."""
+        self._cycles.append((length, highest + _MARGIN * height))
+        self.length, self.ceiling = (max(column) for column in zip(*self._cycles, strict=True))
 
     def _begin(self, tick: int, level: float) -> None:
         self._lowest = self._highest = level

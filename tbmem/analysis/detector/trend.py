@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import pairwise
 
@@ -39,6 +39,34 @@ class TrendState(Enum):
     LEAK = "leak"
 
 
+class Troughs:
+    """The lowest marks between the falls of a level that climbs again: of a graph that is summed over each epoch."""
+
+    def __init__(self) -> None:
+        self._crest: LowWaterMark | None = None
+        self._low: LowWaterMark | None = None
+        self._before: LowWaterMark | None = None
+
+    def add(self, mark: LowWaterMark, depth: float) -> None:
+        """Add a mark; ``depth``: bytes by which the level must fall, and climb again."""
+        if self._low is None:
+            if self._crest is None or mark.level > self._crest.level:
+                self._crest = mark
+            elif self._crest.level - mark.level >= depth:
+                self._low = mark
+        elif mark.level < self._low.level:
+            self._low = mark
+        elif mark.level - self._low.level >= depth:
+            self._before, self._low, self._crest = self._low, None, mark
+
+    def cycle(self, ticks: float, rise: float) -> tuple[LowWaterMark, LowWaterMark] | None:
+        """Trough and crest of the last cycle, if it took so many evaluated steps and left at most so many bytes."""
+        before, crest, low = self._before, self._crest, self._low
+        if low is None or before is None or crest is None or low.tick - before.tick < ticks:
+            return None
+        return (before, crest) if low.level - before.level <= rise else None
+
+
 @dataclass(slots=True)
 class Trend:
     """A range of steps in which the low-water mark rose again and again, and may go on rising."""
@@ -55,6 +83,7 @@ class Trend:
     left_at: tuple[float, int] = (0.0, 0)  # level in bytes and judged step when the evidence did not decide
     held: float = 0.0  # bytes per step that its holder gains, where it gains some in each
     climbed_before: bool = False  # whether the marks before it climb as well, or none is known
+    troughs: Troughs = field(default_factory=Troughs)
 
     @classmethod
     def over(cls, marks: Sequence[LowWaterMark], scale: int, known: LowWaterMarks) -> Trend:
@@ -88,6 +117,14 @@ class Trend:
     def judged_after(self, step: int) -> int:
         """Judged steps from one in the block of its first mark, or soon after that, to its last mark."""
         return self.last.point.step - self.first.point.step - (step - self.first.step)
+
+    def is_cycle(self, ticks: float, rise: float) -> bool:
+        """Whether it is a cycle that brings nothing, see ``Troughs.cycle``; it is the last one of them then."""
+        cycle = self.troughs.cycle(ticks, rise)
+        if cycle is not None:
+            self.first, self.risen, self.last = cycle[0], cycle[1], cycle[1]
+            self.climbed_before = False
+        return cycle is not None
 
     @property
     def is_short(self) -> bool:

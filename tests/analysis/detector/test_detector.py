@@ -589,6 +589,41 @@ def test_workers_that_start_late_and_stay_as_they_are_are_stable() -> None:
     assert kinds(findings) == ["stable"]
 
 
+def epochs_of_100(steps: int, leak: int = 0) -> list[int]:
+    """A loss that is summed with its graph, 7 KiB a step; the first epoch's evaluation leaves 1.1 MiB behind."""
+    return [HEAP + 7 * KIB * (step % 100) + (1126 * KIB if step >= 100 else 0) + leak * step for step in range(steps)]
+
+
+def told_of_epochs(levels: Sequence[int]) -> tuple[Detector, list[Finding]]:
+    detector = Detector(awaits_evidence=True)
+    samples = heap(levels)
+    findings = feed(detector, samples[:50])
+    (suspicion,) = detector.suspicions
+    findings += detector.conclude(suspicion, conclusion(Outcome.CONFIRMED, reason="held by tensor 'total'"))
+    return detector, findings + feed(detector, samples[50:])
+
+
+def test_what_comes_and_goes_has_ended_though_the_first_cycle_left_something_behind() -> None:
+    # when
+    detector, findings = told_of_epochs(epochs_of_100(400))
+    # then: at the second fall that can be seen
+    leak, ended, *_ = [finding for finding in findings if finding.kind is not FindingKind.SUSPECT]
+    assert (leak.kind, ended.kind) == (FindingKind.LEAK, FindingKind.GROWING)
+    assert 300 <= ended.last_step <= 320
+    assert ended.evidence["growth_bytes"] == pytest.approx(99 * 7 * KIB, rel=0.1)
+    assert "were kept until now and are free again · held by tensor 'total'" in ended.message
+    assert detector.verdict().kind is FindingKind.STABLE
+
+
+@pytest.mark.parametrize("leak", [KIB, 10 * KIB])
+def test_a_leak_beside_what_comes_and_goes_is_one(leak: int) -> None:
+    # when
+    detector, findings = told_of_epochs(epochs_of_100(800, leak))
+    # then
+    assert FindingKind.GROWING not in {finding.kind for finding in findings}
+    assert detector.verdict().kind is FindingKind.LEAK
+
+
 def test_a_buffer_that_fills_is_told_before_what_malloc_keeps_free_around_it() -> None:
     # given a buffer that is full after 5,000 steps, between blocks that are freed
     alive, free = [HEAP + 16 * KIB * step for step in range(900)], [48 * KIB * step for step in range(900)]
