@@ -60,6 +60,7 @@ class Detector:
         in_workers: Callable[[], WorkerCode] = WorkerCode,
     ) -> None:
         self._in_workers, self._worker_code = in_workers, WorkerCode()
+        self._has_asked_workers = False
         self._awaits_evidence = awaits_evidence
         self._looks = looks or LooksAtPeaks()
         patterns = patterns or PatternsConfig()
@@ -107,7 +108,7 @@ class Detector:
             if self._feed.is_cpu:
                 self._feed.hidden.note(self._looks.allocated())
             if self._feed.channels[Channel.WORKERS].rises_early:
-                self._note_worker_code()  # a short run's verdict comes when they are gone
+                self._note_worker_code(once=True)  # a short run's verdict comes when they are gone
         return findings
 
     def _add_time(self, columns: Any, at: int) -> None:
@@ -216,7 +217,6 @@ class Detector:
             return shift
         early = feed.channels[Channel.WORKERS].early_growth(sample)
         if early is not None:
-            self._note_worker_code()
             return growth_text.growing(sample, early, None, self._worker_code)
         levels, resident, noted = feed.levels, feed.resident_levels, self._history.noted()
         if feed.channels[Channel.ALLOCATED].rises_early:
@@ -328,8 +328,10 @@ class Detector:
             return (growth_text.dismissed(sample, standing, reason, {}),)
         return ()
 
-    def _note_worker_code(self) -> None:
-        if not self._worker_code.methods:
+    def _note_worker_code(self, *, once: bool = False) -> None:
+        """Ask what workers run, which looks at all objects of the process; ``once``: not where it was asked before."""
+        if not self._worker_code.methods and not (once and self._has_asked_workers):
+            self._has_asked_workers = True
             self._worker_code = self._in_workers()
 
     def _news_of(self, leak: Finding) -> Sequence[Finding]:

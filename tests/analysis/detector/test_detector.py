@@ -580,6 +580,18 @@ def test_workers_that_grow_in_a_run_of_ten_seconds_are_no_stable_run() -> None:
     assert "not long enough to call it a leak · it is in a DataLoader worker" in verdict.message
 
 
+def test_children_whose_code_is_not_known_are_asked_for_once_while_they_climb() -> None:
+    # given child processes that are no DataLoader workers, for which each time all objects are looked at
+    asked: list[int] = []
+    detector = Detector(in_workers=lambda: asked.append(1) or WorkerCode())  # type: ignore[func-returns-value]
+    # when
+    feed(detector, growing_workers(1000, 20 * MIB, readings=2))
+    verdicts = [detector.verdict(), detector.verdict()]
+    # then
+    assert [verdict.kind for verdict in verdicts] == [FindingKind.GROWING] * 2
+    assert len(asked) == 1
+
+
 def test_workers_that_start_late_and_stay_as_they_are_are_stable() -> None:
     # given
     private = [0 if step < 300 else 500 * MIB for step in range(1000)]
